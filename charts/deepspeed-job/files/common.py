@@ -1,0 +1,97 @@
+"""What the programs in the pods share: places, names, the job's own user."""
+
+import json
+import os
+import pwd
+import shutil
+import sys
+from pathlib import Path
+
+# Read-only, from the ConfigMaps; and in memory, made by each pod for itself.
+FILES = Path(__file__).parent
+JOB = Path("/job")
+SSH = JOB / "ssh"
+SOCKET = JOB / "sidecar.sock"
+HOSTFILE = JOB / "hostfile"
+TERMINATION_LOG = Path("/dev/termination-log")
+PYTHON = [sys.executable, "-ESsu"]
+
+
+class Refusal(Exception):
+    """The pod cannot do its part; the text says why and what to do."""
+
+
+def say(text: str) -> None:
+    """Print a line of ours, told from the training's own output by its prefix."""
+    print(f"[deepspeed-job] {text}", flush=True)
+
+
+def load_run() -> dict:
+    """Return run.json: name, workers, slots, port, maxRestarts, startTimeout (seconds) and run (the values of that name)."""
+    return json.loads((FILES / "run.json").read_text())
+
+
+def host_names(run: dict) -> list:
+    """Return the DNS names of the workers in rank order, short enough for the pods' search path."""
+    return [f"{run['name']}-worker-{i}.{run['name']}" for i in range(run["workers"])]
+
+
+def find_programs(names: list, role: str) -> dict:
+    """Return the path of each program; sbin folders are searched too.
+
+    Raises Refusal naming those that the image lacks.
+    """
+    path = os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
+    found = {name: shutil.which(name, path=path) for name in names}
+    missing = [name for name, where in found.items() if where is None]
+    if missing:
+        raise Refusal(f"the image of the {role} lacks {', '.join(missing)}: install openssh-server, openssh-client, pdsh and procps in it")
+    return found
+
+
+def current_user() -> pwd.struct_passwd:
+    """Return the passwd entry of this process, which ssh, sshd and ssh-keygen insist on; one is added where /etc/passwd is writable.
+
+    Raises Refusal where there is none, or where its shell lets nobody in.
+    """
+    uid = os.getuid()
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        try:
+            with open("/etc/passwd", "a") as passwd:
+                passwd.write(f"job:x:{uid}:{os.getgid()}:job:/tmp:/bin/sh\n")
+        except OSError:
+            raise Refusal(
+                f"uid {uid} has no entry in /etc/passwd of the image, and ssh refuses such a user: "
+                "set podSecurityContext.runAsUser to a uid that the image knows, or add one to the image"
+            ) from None
+        return pwd.getpwuid(uid)
+    if not os.access(entry.pw_shell, os.X_OK) or os.path.basename(entry.pw_shell) in ("nologin", "false"):
+        raise Refusal(f"the shell of user {entry.pw_name} is {entry.pw_shell!r}, so sshd lets it not in: give it /bin/sh in the image")
+    return entry
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file that only this user can read, whole or not at all."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        out.write(data)
+    part.rename(path)
+
+
+def finish(phase: str, exitCode: int, reason: str, message: str, **more: object) -> None:  # noqa: N803
+    """Leave a small JSON for `dsjob status` and say the same in the log. Kubernetes keeps 4096 bytes of it."""
+    report = {"phase": phase, "exitCode": exitCode, "reason": reason, "message": message, **more}
+    lines = list(report.get("lastLines", []))
+    text = json.dumps(report)
+    while len(text.encode()) > 4000 and lines:
+        lines.pop(0)
+        report["lastLines"] = lines
+        text = json.dumps(report)
+    try:
+        TERMINATION_LOG.write_bytes(text.encode()[:4096])
+    except OSError as error:
+        say(f"no termination message: {error}")
+    say(f"{phase}: {message}")

@@ -1,0 +1,85 @@
+"""First process of a worker: runs sshd for the launcher, and passes the end of the pod on to the ranks."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import sessions
+from common import FILES, JOB, PYTHON, SSH, TERMINATION_LOG, Refusal, current_user, find_programs, load_run, say, write_private
+
+KEY = Path("/etc/deepspeed-job/ssh-privatekey")
+
+# Our own file: nothing of the image's sshd settings, nor the owner and mode of a mounted home, has a say.
+SSHD_CONFIG = """\
+Port {port}
+HostKey {ssh}/id
+AuthorizedKeysFile {ssh}/authorized_keys
+# The folder of the key is a volume, which fsGroup makes writable for a group.
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+AllowTcpForwarding no
+X11Forwarding no
+PrintMotd no
+UseDNS no
+PidFile none
+MaxStartups 1000
+# A dead link ends the ranks on this side too.
+ClientAliveInterval 5
+ClientAliveCountMax 6
+LogLevel ERROR
+ForceCommand exec {python} {files}/session.py
+"""
+
+
+def prepare(run: dict) -> list:
+    """Write key and settings, keep the container's environment for the sessions; return the command of sshd."""
+    programs = find_programs(["sshd", "ssh-keygen", "pkill"], "worker")
+    user = current_user()
+    sessions.save_environment(dict(os.environ))
+    # A copy: no mode of a mounted Secret suits every uid and fsGroup.
+    write_private(SSH / "id", KEY.read_bytes())
+    public = subprocess.run([programs["ssh-keygen"], "-y", "-P", "", "-f", str(SSH / "id")], capture_output=True)
+    if public.returncode:
+        raise Refusal(f"the key in the Secret is not usable: {public.stderr.decode(errors='replace').strip()}")
+    write_private(SSH / "authorized_keys", public.stdout)
+    settings = SSHD_CONFIG.format(port=run["port"], ssh=SSH, python=" ".join(PYTHON), files=FILES)
+    write_private(SSH / "sshd_config", settings.encode())
+    if user.pw_uid == 0:
+        Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
+    return [programs["sshd"], "-D", "-e", "-f", str(SSH / "sshd_config")]
+
+
+def serve(sshd: list) -> int:
+    """Run sshd and reap orphans until sshd ends or the pod is told to; return the exit code."""
+    daemon = subprocess.Popen(sshd)
+
+    def end(*_: object) -> None:
+        # The ranks first: they have the grace period for a last checkpoint. sshd takes the connections down with it.
+        sessions.end_all()
+        daemon.terminate()
+
+    signal.signal(signal.SIGTERM, end)
+    while True:
+        pid, status = os.wait()
+        if pid == daemon.pid:
+            return os.waitstatus_to_exitcode(status) if status else 0
+
+
+def main() -> int:
+    """Serve the launcher; return the exit code of the container."""
+    try:
+        JOB.joinpath("worker").mkdir(exist_ok=True)
+        return max(0, serve(prepare(load_run())))
+    except Refusal as refusal:
+        say(f"Failed: {refusal}")
+        TERMINATION_LOG.write_text(str(refusal))
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,8 @@
+"""The programs that run in pods, imported as the pods do: from their folder, with nothing but Python's standard library."""
+
+import sys
+from pathlib import Path
+
+FILES = Path(__file__).parents[3] / "charts" / "deepspeed-job" / "files"
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(FILES))

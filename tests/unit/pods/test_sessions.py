@@ -1,0 +1,66 @@
+"""What a worker knows of its ssh sessions. The processes are real."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import sessions
+
+
+@pytest.fixture(autouse=True)
+def job_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(sessions, "ENVIRONMENT", tmp_path / "environment")
+    monkeypatch.setattr(sessions, "RECORDS", tmp_path / "sessions")
+
+
+def wait_for(condition):
+    until = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_the_environment_survives_whatever_it_holds():
+    environment = {"EMPTY": "", "LINES": "a\nb\n\n", "EQUALS": "=x==", "QUOTES": "'\"`$HOME", "BYTES": "\udcff\udcfe", "ÜMLAUT": "ß"}
+    sessions.save_environment(environment)
+    assert sessions.load_environment() == environment
+    assert sessions.ENVIRONMENT.stat().st_mode & 0o777 == 0o600
+
+
+def test_records_come_oldest_first_and_are_forgotten():
+    sessions.record("b", startedAt=2.0, pid=1)
+    sessions.record("a", startedAt=3.0, pid=1)
+    assert [one["startedAt"] for one in sessions.records()] == [2.0, 3.0]
+    sessions.forget()
+    assert sessions.records() == []
+
+
+def test_every_process_below_is_ended_also_one_that_left_its_session_and_one_that_is_deaf():
+    leaves = "import os, signal, time; os.setsid(); signal.signal(15, signal.SIG_IGN); time.sleep(60)"
+    parent = subprocess.Popen([sys.executable, "-c", f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {leaves!r}]).wait()"])
+    wait_for(lambda: len(sessions.descendants(parent.pid)) == 1)
+    grandchild = sessions.descendants(parent.pid)[0]
+    sessions.end_below(parent.pid, grace=0.2)
+    wait_for(lambda: not sessions.is_alive(grandchild))
+    parent.wait()
+
+
+def test_a_zombie_is_not_alive():
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert not sessions.is_alive(child.pid)
+    child.wait()
+
+
+def test_settle_waits_for_the_sessions_that_still_run():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    sessions.record("a", startedAt=1.0, pid=child.pid)
+    sessions.settle(0.1)
+    assert sessions.is_alive(child.pid)
+    child.send_signal(signal.SIGKILL)
+    sessions.settle(10)
+    assert not sessions.is_alive(child.pid)
+    child.wait()
