@@ -1,0 +1,58 @@
+{{/*
+Names. Every object is NAME or NAME-something, where NAME is the release name: templates/validate.yaml refuses the names that would not fit.
+*/}}
+
+{{/* Labels of every object; call with (dict "root" $ "component" "worker"), the component may be left out. */}}
+{{- define "deepspeed-job.labels" -}}
+{{ include "deepspeed-job.selectorLabels" . }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+{{- end }}
+
+{{/* Labels that select the pods of one component. */}}
+{{- define "deepspeed-job.selectorLabels" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- with .component }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* Labels of launcher and worker pods: these are the hosts that the headless service names. */}}
+{{- define "deepspeed-job.hostLabels" -}}
+{{ include "deepspeed-job.selectorLabels" . }}
+deepspeed-job/host: "true"
+deepspeed-job/run: {{ include "deepspeed-job.runHash" .root | quote }}
+{{- end }}
+
+{{/*
+Hash of the values that define the run, 8 hex digits. It is a part of the Job's name, since a Job's pod template is immutable: the same
+values give the same Job, so nothing happens; other values give a new one. TensorBoard and the size of a claim do not define a run.
+A later chart version may add keys, but no default for them: a default would alter the hash, and with it start every job again.
+*/}}
+{{- define "deepspeed-job.runHash" -}}
+{{- $run := omit .Values "global" "tensorboard" "persistence" -}}
+{{- range $name, $claim := .Values.persistence -}}
+{{- $_ := set $run (printf "persistence/%s" $name) (pick $claim "mountPath" "subPath") -}}
+{{- end -}}
+{{- toJson $run | sha256sum | trunc 8 -}}
+{{- end }}
+
+{{/* Name of the Job of this run. */}}
+{{- define "deepspeed-job.launcherJobName" -}}
+{{ .Release.Name }}-launcher-{{ include "deepspeed-job.runHash" . }}
+{{- end }}
+
+{{/* Name of the ConfigMap with what defines this run. */}}
+{{- define "deepspeed-job.runConfigName" -}}
+{{ .Release.Name }}-run-{{ include "deepspeed-job.runHash" . }}
+{{- end }}
+
+{{/* Name of the Secret with the ssh key. */}}
+{{- define "deepspeed-job.sshSecretName" -}}
+{{ .Values.ssh.existingSecret | default (printf "%s-ssh" .Release.Name) }}
+{{- end }}
+
+{{/* Ranks of one worker. */}}
+{{- define "deepspeed-job.slots" -}}
+{{ .Values.workers.slots | default (max 1 (int64 .Values.accelerator.count)) | int64 }}
+{{- end }}
