@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 # Read-only, from the ConfigMaps; and in memory, made by each pod for itself.
-FILES = Path(__file__).parent
+FILES = Path("/opt/deepspeed-job")
 JOB = Path("/job")
 SSH = JOB / "ssh"
 SOCKET = JOB / "sidecar.sock"

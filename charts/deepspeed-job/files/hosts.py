@@ -1,10 +1,10 @@
 """How the launcher talks to the workers: ssh settings, all hosts at once, and what stands between it and a host."""
 
 import concurrent.futures
-import socket
 import subprocess
 import time
 
+import dns
 from common import HOSTFILE, SSH, current_user, find_programs, say, write_private
 
 # Connections in flight at once.
@@ -54,9 +54,10 @@ def step_of(stderr: str) -> str:
     text = stderr.lower()
     if "could not resolve" in text:
         return "resolve"
-    if "permission denied" in text or "host key" in text:
+    if "permission denied" in text:
         return "authenticate"
-    if not text or any(word in text for word in ("connection", "connect to", "timed out", "no route", "broken pipe")):
+    # Another host key: the address was that of an earlier pod, and now is another's.
+    if not text or any(word in text for word in ("connection", "connect to", "timed out", "no route", "broken pipe", "host key")):
         return "connect"
     return "execute"
 
@@ -65,12 +66,8 @@ def ask(host: str, command: str, timeout: float) -> str:
     """Run a command of ours (@hello, @report) on a host and return its output. Raises Unreachable."""
     ssh = find_programs(["ssh"], "launcher")["ssh"]
     try:
-        # A name that does not exist yet is asked for once in a while only: the answer "no" is cached by the cluster's DNS.
-        socket.getaddrinfo(host, None)
-    except OSError as error:
-        raise Unreachable(host, "resolve", str(error)) from None
-    try:
-        done = subprocess.run([ssh, "-n", "-F", SSH / "config", host, command], capture_output=True, text=True, timeout=timeout)
+        argv = [ssh, "-n", "-F", SSH / "config", "-o", "ConnectTimeout=2", host, command]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout)
     except subprocess.TimeoutExpired:
         raise Unreachable(host, "execute", f"no answer in {timeout:.0f} s") from None
     if done.returncode:
@@ -85,14 +82,16 @@ def ask_until(host: str, command: str, deadline: float) -> str:
         try:
             return ask(host, command, timeout=20)
         except Unreachable as error:
-            # A wrong key or a missing program does not mend itself.
+            # A wrong key or a missing program does not mend itself. A host that is not there may: after a pod was replaced, the
+            # cluster's DNS has its old address for up to 30 s.
             if time.monotonic() > deadline or error.step in ("authenticate", "execute"):
                 raise
-            time.sleep(2 if error.step == "resolve" else 0.05)
+            time.sleep(0.05)
 
 
 def greet(hosts: list, deadline: float) -> None:
     """Log in to every host and begin an attempt there. Raises Unreachable for the first host that cannot be used by `deadline`."""
+    dns.await_names(hosts, deadline)
     with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
         greetings = {pool.submit(ask_until, host, "@hello", deadline): host for host in hosts}
         try:

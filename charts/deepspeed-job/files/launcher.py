@@ -91,7 +91,7 @@ class Launcher:
         hosts.greet(self.hosts, deadline)
         say(f"{len(self.hosts)} worker{'s' * (len(self.hosts) > 1)} connected in {time.monotonic() - began:.1f} s")
         argv = make_command(self.run["run"])
-        say(f"run: {shlex.join(argv)}")
+        say(f"run: {self.run['run'].get('command') or shlex.join(argv)}")
         try:
             self.command = Command(argv, self.environment())
         except OSError as error:

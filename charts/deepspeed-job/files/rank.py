@@ -19,6 +19,6 @@ def argv_of(run: dict, python: str) -> list:
 
 
 if __name__ == "__main__":
-    values = json.loads(Path(__file__).with_name("run.json").read_text())["run"]
+    values = json.loads(Path("/opt/deepspeed-job/run.json").read_text())["run"]
     argv = argv_of(values, sys.executable)
     os.execvp(argv[0], argv)

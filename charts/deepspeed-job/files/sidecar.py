@@ -195,6 +195,7 @@ class Sidecar:
             self.acquire_lease()
             threading.Thread(target=self.keep_lease, daemon=True).start()
             self.provide_key()
+            self.tell(event="key")
             self.bring_up()
             self.tell(event="go")
         except (ApiError, OSError, Refusal, subprocess.CalledProcessError) as error:

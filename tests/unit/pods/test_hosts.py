@@ -1,0 +1,22 @@
+"""What stands between the launcher and a worker, from what ssh says."""
+
+import pytest
+from hosts import step_of
+
+
+@pytest.mark.parametrize(
+    ("stderr", "step"),
+    [
+        ("ssh: Could not resolve hostname job-worker-0.job: Name or service not known", "resolve"),
+        ("ssh: connect to host job-worker-0.job port 2222: Connection refused", "connect"),
+        ("ssh: connect to host job-worker-0.job port 2222: No route to host", "connect"),
+        ("Connection closed by 10.1.2.3 port 2222", "connect"),
+        ("kex_exchange_identification: read: Connection reset by peer", "connect"),
+        ("Host key verification failed.", "connect"),
+        ("", "connect"),
+        ("job@job-worker-0.job: Permission denied (publickey).", "authenticate"),
+        ("Can't open user config file /job/ssh/config: No such file or directory", "execute"),
+    ],
+)
+def test_the_step_is_named(stderr, step):
+    assert step_of(stderr) == step
