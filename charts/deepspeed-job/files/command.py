@@ -2,19 +2,17 @@
 
 import collections
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 
+import processes
 from common import FILES, find_programs
 
-# pdsh says this of a host whose command failed or whose connection is lost, and then waits for the others, for hours if need be.
-LOST = re.compile(rb"pdsh@[^:]+: ([^:]+): ssh exited with exit code (\d+)")
-# Time for the other ranks to end by themselves after the first has.
-LOST_GRACE_SECONDS = 10
+# Time for the other ranks to end by themselves after one has failed. pdsh would wait for them for hours.
+TROUBLE_GRACE_SECONDS = 10
 LAST_LINES = 200
 
 
@@ -38,7 +36,7 @@ class Command:
 
     def __init__(self, argv: list, environment: dict):
         self.last_lines = collections.deque(maxlen=LAST_LINES)
-        self.lost = {}
+        self.trouble = threading.Event()
         self.stopped = threading.Event()
         self.started = time.time()
         # A session of its own, so that a signal can reach all of it.
@@ -65,13 +63,16 @@ class Command:
 
     def _listen(self, line: bytes) -> None:
         self.last_lines.append(line.rpartition(b"\r")[2].decode(errors="replace")[:500])
-        if (found := LOST.search(line)) and not self.lost:
-            self.lost[found[1].decode()] = int(found[2])
+
+    def on_trouble(self) -> None:
+        """A worker failed or is lost: the others get a moment to end by themselves."""
+        if not self.trouble.is_set():
+            self.trouble.set()
             threading.Thread(target=self._end_after_grace, daemon=True).start()
 
     def _end_after_grace(self) -> None:
         try:
-            self.process.wait(LOST_GRACE_SECONDS)
+            self.process.wait(TROUBLE_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             self.end(grace=10)
 
@@ -94,15 +95,11 @@ class Command:
         except ProcessLookupError:
             pass
 
-    def wait(self) -> int:
-        """Wait for the end and return the exit code as a shell would. Whatever the command left behind in this pod is killed."""
+    def wait(self, spare: frozenset = frozenset()) -> int:
+        """Wait for the end and return the exit code as a shell would. What it left behind is killed, but not the pids in `spare`."""
         code = self.process.wait()
-        if os.getpid() == 1:
-            try:
-                # From the first process, this reaches every other one of the container.
-                os.kill(-1, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        # The launcher is the first process of its container, so an orphan is below it too.
+        processes.signal_below(os.getpid(), signal.SIGKILL, spare)
         for pump in self._pumps:
             pump.join(5)
         return 128 - code if code < 0 else code

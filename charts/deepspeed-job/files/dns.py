@@ -1,9 +1,11 @@
 """Wait until the cluster's DNS knows a host, without teaching its cache the opposite.
 
-A lookup that comes too early is remembered as "does not exist", by CoreDNS for 5 to 30 s. So the question is asked with the CD flag
-(checking disabled, RFC 4035 3.2.2) set: CoreDNS and NodeLocal DNSCache cache such answers apart from those to ordinary lookups.
+A lookup that comes too early is remembered as "does not exist", by CoreDNS for 5 to 30 s. It remembers by name and record type, so we
+ask for a record type of private use (RFC 6895 3.1), another one each time: a name that exists has no such record, which is another answer
+than that the name does not exist.
 """
 
+import itertools
 import random
 import socket
 import struct
@@ -11,9 +13,11 @@ import time
 from pathlib import Path
 
 RESOLV_CONF = Path("/etc/resolv.conf")
-RECURSION_DESIRED, CHECKING_DISABLED = 0x0100, 0x0010
 PORT = 53
-TYPE_A, TYPE_AAAA, CLASS_IN = 1, 28, 1
+RECURSION_DESIRED = 0x0100
+CLASS_IN = 1
+PRIVATE_TYPES = range(65280, 65535)
+SERVER_FAILURE, NO_SUCH_NAME = 2, 3
 
 
 def parse_resolv_conf(text: str) -> tuple:
@@ -30,36 +34,36 @@ def parse_resolv_conf(text: str) -> tuple:
 def make_query(name: str, kind: int, number: int) -> bytes:
     """Return the DNS message that asks for one record type of a name."""
     labels = b"".join(bytes([len(label)]) + label.encode() for label in name.strip(".").split("."))
-    header = struct.pack(">HHHHHH", number, RECURSION_DESIRED | CHECKING_DISABLED, 1, 0, 0, 0)
+    header = struct.pack(">HHHHHH", number, RECURSION_DESIRED, 1, 0, 0, 0)
     return header + labels + b"\0" + struct.pack(">HH", kind, CLASS_IN)
 
 
-def has_answer(message: bytes, number: int) -> bool:
-    """Tell whether a DNS message is the answer to query `number` and holds a record."""
-    if len(message) < 12:
+def tells_existence(message: bytes, number: int) -> bool:
+    """Tell whether a DNS message is the answer to query `number` and does not deny that the name exists."""
+    if len(message) < 4:
         return False
-    got, flags, _, answers = struct.unpack(">HHHH", message[:8])
-    return got == number and flags & 0x000F == 0 and answers > 0
+    got, flags = struct.unpack(">HH", message[:4])
+    return got == number and flags & 0x000F not in (SERVER_FAILURE, NO_SUCH_NAME)
 
 
 def await_names(hosts: list, deadline: float) -> None:
-    """Wait until every host has an address, or until time.monotonic() reaches `deadline`: who looks it up then says what is missing."""
+    """Wait until every host has a name, or until time.monotonic() reaches `deadline`: who looks it up then says what is missing."""
     server, domain = parse_resolv_conf(RESOLV_CONF.read_text())
     if not server:
         return
-    family = socket.AF_INET6 if ":" in server else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as link:
+    kinds = itertools.cycle(PRIVATE_TYPES)
+    with socket.socket(socket.AF_INET6 if ":" in server else socket.AF_INET, socket.SOCK_DGRAM) as link:
         link.settimeout(1)
         link.connect((server, PORT))
         for host in hosts:
-            while time.monotonic() < deadline and not any(_ask(link, f"{host}.{domain}", kind) for kind in (TYPE_A, TYPE_AAAA)):
+            while time.monotonic() < deadline and not _exists(link, f"{host}.{domain}", next(kinds)):
                 time.sleep(0.05)
 
 
-def _ask(link: socket.socket, name: str, kind: int) -> bool:
+def _exists(link: socket.socket, name: str, kind: int) -> bool:
     number = random.randrange(1 << 16)
     try:
         link.send(make_query(name, kind, number))
-        return has_answer(link.recv(4096), number)
+        return tells_existence(link.recv(4096), number)
     except OSError:
         return False

@@ -1,7 +1,10 @@
 """How the launcher talks to the workers: ssh settings, all hosts at once, and what stands between it and a host."""
 
 import concurrent.futures
+import json
+import queue
 import subprocess
+import threading
 import time
 
 import dns
@@ -62,56 +65,104 @@ def step_of(stderr: str) -> str:
     return "execute"
 
 
-def ask(host: str, command: str, timeout: float) -> str:
-    """Run a command of ours (@hello, @report) on a host and return its output. Raises Unreachable."""
-    ssh = find_programs(["ssh"], "launcher")["ssh"]
-    try:
-        argv = [ssh, "-n", "-F", SSH / "config", "-o", "ConnectTimeout=2", host, command]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout)
-    except subprocess.TimeoutExpired:
-        raise Unreachable(host, "execute", f"no answer in {timeout:.0f} s") from None
-    if done.returncode:
-        text = done.stderr.strip() or done.stdout.strip()
-        raise Unreachable(host, step_of(text) if done.returncode == 255 else "execute", text or f"exit code {done.returncode}")
-    return done.stdout
+class Link:
+    """An ssh connection of ours to one worker, which stands as long as the attempt: it tells what ends there, and its own end tells that
+    the worker is lost, whatever the user's launcher notices."""
 
+    def __init__(self, host: str, on_trouble):
+        self.host = host
+        self.lost = None
+        self._on_trouble = on_trouble
+        self._report = None
+        self._process = None
 
-def ask_until(host: str, command: str, deadline: float) -> str:
-    """Like `ask`, again until it works or time.monotonic() has reached `deadline`."""
-    while True:
+    def open(self, deadline: float) -> None:
+        """Log in, again until it works or time.monotonic() has reached `deadline`. Raises Unreachable."""
+        while True:
+            try:
+                return self._open()
+            except Unreachable as error:
+                # A wrong key or a missing program does not mend itself. A host that is not there may: after a pod was replaced, the
+                # cluster's DNS has its old address for up to 30 s.
+                if time.monotonic() > deadline or error.step in ("authenticate", "execute"):
+                    raise
+                time.sleep(0.05)
+
+    def _open(self) -> None:
+        self.close()
+        argv = [find_programs(["ssh"], "launcher")["ssh"], "-F", str(SSH / "config"), "-o", "ConnectTimeout=2", self.host, "@watch"]
+        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if json.loads(self._process.stdout.readline() or "{}").get("event") != "ready":
+            raise self._why()
+        self.lost, self._report = None, queue.Queue()
+        threading.Thread(target=self._read, args=[self._process, self._report], daemon=True).start()
+
+    def _why(self) -> Unreachable:
+        text = self._process.stderr.read().decode(errors="replace").strip()
+        code = self._process.wait()
+        return Unreachable(self.host, step_of(text) if code == 255 else "execute", text or f"ssh ended with {code}")
+
+    def _read(self, process: subprocess.Popen, report: queue.Queue) -> None:
+        for line in process.stdout:
+            event = json.loads(line)
+            if event["event"] == "report":
+                report.put(event)
+            elif event["exitCode"] != 0:
+                self._on_trouble()
+        if process is self._process:
+            self.lost = self._why()
+            report.put(self.lost)
+            self._on_trouble()
+
+    def report(self, timeout: float) -> object:
+        """Return what the host knows of its sessions (sessions.report), or the Unreachable that came instead."""
         try:
-            return ask(host, command, timeout=20)
-        except Unreachable as error:
-            # A wrong key or a missing program does not mend itself. A host that is not there may: after a pod was replaced, the
-            # cluster's DNS has its old address for up to 30 s.
-            if time.monotonic() > deadline or error.step in ("authenticate", "execute"):
+            self._process.stdin.write(b"report\n")
+            self._process.stdin.flush()
+            return self._report.get(timeout=timeout)
+        except (OSError, queue.Empty):
+            return self.lost or Unreachable(self.host, "execute", f"no report in {timeout:.0f} s")
+
+    def pid(self) -> int:
+        """Return the process id of the connection, 0 without one."""
+        return self._process.pid if self._process else 0
+
+    def close(self) -> None:
+        """End the connection, if there is one."""
+        process, self._process = self._process, None
+        if process:
+            process.kill()
+            process.wait()
+
+
+class Workers:
+    """The links to all workers. `on_trouble` is called when a command on one of them failed, or one is lost."""
+
+    def __init__(self, hosts: list, on_trouble):
+        self.links = [Link(host, on_trouble) for host in hosts]
+
+    def greet(self, deadline: float) -> None:
+        """Log in to every host and begin an attempt there. Raises Unreachable for the first host that cannot be used by `deadline`."""
+        dns.await_names([link.host for link in self.links], deadline)
+        with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
+            greetings = [pool.submit(link.open, deadline) for link in self.links]
+            try:
+                for count, greeting in enumerate(concurrent.futures.as_completed(greetings), start=1):
+                    greeting.result()
+                    if count % PARALLEL == 0:
+                        say(f"connecting to workers: {count}/{len(self.links)}")
+            except Unreachable:
+                pool.shutdown(wait=False, cancel_futures=True)
                 raise
-            time.sleep(0.05)
 
+    def pids(self) -> frozenset:
+        """Return the process ids of the links."""
+        return frozenset(link.pid() for link in self.links)
 
-def greet(hosts: list, deadline: float) -> None:
-    """Log in to every host and begin an attempt there. Raises Unreachable for the first host that cannot be used by `deadline`."""
-    dns.await_names(hosts, deadline)
-    with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
-        greetings = {pool.submit(ask_until, host, "@hello", deadline): host for host in hosts}
-        try:
-            for count, greeting in enumerate(concurrent.futures.as_completed(greetings), start=1):
-                greeting.result()
-                if len(hosts) > PARALLEL and count % PARALLEL == 0:
-                    say(f"connecting to workers: {count}/{len(hosts)}")
-        except Unreachable:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def reports(hosts: list) -> dict:
-    """Return what each host says about its sessions, as text, or the Unreachable that came instead."""
-
-    def report(host: str) -> object:
-        try:
-            return ask(host, "@report", timeout=30)
-        except Unreachable as error:
-            return error
-
-    with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
-        return dict(zip(hosts, pool.map(report, hosts)))
+    def reports(self) -> dict:
+        """Return the report of each host, and end the links."""
+        with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
+            answers = dict(zip([link.host for link in self.links], pool.map(lambda link: link.report(30), self.links)))
+        for link in self.links:
+            link.close()
+        return answers

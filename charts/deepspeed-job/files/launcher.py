@@ -32,6 +32,7 @@ class Launcher:
     def __init__(self) -> None:
         self.run = load_run()
         self.hosts = host_names(self.run)
+        self.workers = hosts.Workers(self.hosts, self.on_trouble)
         self.command = None
         self.stopping = False
         self.restarts = 0
@@ -88,7 +89,7 @@ class Launcher:
     def attempt(self, deadline: float) -> dict:
         """Log in to every worker, run the command once and return its verdict."""
         began = time.monotonic()
-        hosts.greet(self.hosts, deadline)
+        self.workers.greet(deadline)
         say(f"{len(self.hosts)} worker{'s' * (len(self.hosts) > 1)} connected in {time.monotonic() - began:.1f} s")
         argv = make_command(self.run["run"])
         say(f"run: {self.run['run'].get('command') or shlex.join(argv)}")
@@ -100,9 +101,14 @@ class Launcher:
             self.link.sendall(b"running")
         if self.stopping:
             self.command.stop(0)
-        code = self.command.wait()
-        answers = {} if self.command.stopped.is_set() else hosts.reports(self.hosts)
-        return judge(code, list(self.command.last_lines), answers, self.command.stopped.is_set(), self.command.lost)
+        code = self.command.wait(spare=self.workers.pids())
+        stopped = self.command.stopped.is_set()
+        return judge(code, list(self.command.last_lines), {} if stopped else self.workers.reports(), stopped)
+
+    def on_trouble(self) -> None:
+        """A command on a worker failed, or the worker is lost."""
+        if self.command:
+            self.command.on_trouble()
 
     def work(self) -> dict:
         """Run the command until it succeeds or its restarts are used up; return the last verdict."""

@@ -1,6 +1,5 @@
 """What became of an attempt: a pure function of the command's exit code and of what the workers report."""
 
-import json
 import re
 
 # Lines of DeepSpeed and pdsh about an end, not of its cause.
@@ -27,21 +26,19 @@ def explain_code(code: int) -> str:
     return f"exit code {code}" + (f" ({names[number]})" if number in names else "")
 
 
-def judge(code: int, lines: list, answers: dict, stopped: bool, lost: dict) -> dict:
+def judge(code: int, lines: list, answers: dict, stopped: bool) -> dict:
     """Return phase, exitCode, reason, message, host and lastLines of an attempt.
 
-    `code` is the command's exit code, `lines` its last output, `answers` what each host reported (JSON text, or an exception), `lost`
-    the hosts that pdsh gave up, with ssh's exit code. Success needs a 0 from the command AND from everything that ran on a worker:
-    `deepspeed` ends with 0 too when pdsh is killed.
+    `code` is the command's exit code, `lines` its last output, `answers` what each host reported, or an exception. Success needs a 0
+    from the command AND from everything that ran on a worker: `deepspeed` ends with 0 too when pdsh is killed.
     """
     failed, killed, unreachable = [], [], {}
     for host, answer in answers.items():
         if isinstance(answer, Exception):
             unreachable[short(host)] = str(answer)
             continue
-        report = json.loads(answer)
-        killed += [short(host)] * (report["oomKills"] > 0)
-        for session in report["sessions"]:
+        killed += [short(host)] * (answer["oomKills"] > 0)
+        for session in answer["sessions"]:
             result = session.get("exitCode")
             if result != 0:
                 # One without a result was itself killed; it sorts last, since the cause is rather what ended by itself.
@@ -62,12 +59,9 @@ def judge(code: int, lines: list, answers: dict, stopped: bool, lost: dict) -> d
         return verdict("OOMKilled", f"the kernel killed a process on {killed[0]} for want of memory: raise workers.resources.limits.memory", killed[0])
     if unreachable:
         host, text = next(iter(unreachable.items()))
-        return verdict("WorkerLost", f"{host} is lost: {text}", host)
+        return verdict("WorkerLost", f"the connection to {host} is lost: {text}", host)
     if failed and code != 127:
         _, host, result = failed[0]
         result = 128 - result if result < 0 else result
         return verdict("RankFailed", f"{host} failed with {explain_code(result)}", host, code or result)
-    if lost:
-        host, result = next(iter(lost.items()))
-        return verdict("WorkerLost", f"the connection to {short(host)} ended with {explain_code(result)}", short(host))
     return verdict("CommandFailed", f"the command failed with {explain_code(code)}")

@@ -2,15 +2,24 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 
 import command
+import processes
 import pytest
 from command import Command, make_command
 from rank import argv_of
 
 NASTY = ["", "a b", "$HOME", "`id`", 'q"uo\'te', "%h", "tab\there", "line\nbreak", "{{ x }}", "--flag=1", "ünïcode", "a(b)", "*"]
+
+
+def wait_for(condition):
+    until = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def run_python(code, **environment):
@@ -59,21 +68,34 @@ def test_a_signal_ends_as_in_a_shell():
     assert run_python("import os; os.kill(os.getpid(), 9)").wait() == 137
 
 
-def test_when_pdsh_gives_up_a_host_the_others_are_not_waited_for_long(monkeypatch):
-    monkeypatch.setattr(command, "LOST_GRACE_SECONDS", 0.2)
-    line = "pdsh@job-launcher: job-worker-1: ssh exited with exit code 255"
-    began = time.monotonic()
-    running = run_python(f"import sys, time; print({line!r}, file=sys.stderr, flush=True); time.sleep(60)")
+def test_when_a_worker_is_lost_the_others_are_not_waited_for_long(monkeypatch):
+    monkeypatch.setattr(command, "TROUBLE_GRACE_SECONDS", 0.2)
+    running = run_python("import time; time.sleep(60)")
+    running.on_trouble()
     assert running.wait() == 128 + signal.SIGTERM
-    assert time.monotonic() - began < 30
-    assert running.lost == {"job-worker-1": 255}
+    assert time.time() - running.started < 30
+
+
+def test_what_ends_by_itself_after_trouble_keeps_its_exit_code():
+    running = run_python("import time; time.sleep(0.2); raise SystemExit(3)")
+    running.on_trouble()
+    assert running.wait() == 3
+
+
+def test_what_the_command_left_behind_is_killed_but_not_what_is_spared():
+    spared = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    code = "import os, subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import os, time; os.setsid(); time.sleep(60)'])"
+    running = run_python(code)
+    processes.become_guardian()
+    running.wait(spare=frozenset([spared.pid]))
+    wait_for(lambda: processes.descendants(os.getpid()) == [spared.pid])
+    spared.kill()
+    spared.wait()
 
 
 def test_what_ignores_term_is_killed():
     running = run_python("import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)")
-    while "deaf" not in running.last_lines:
-        assert running.process.poll() is None
-        time.sleep(0.01)
+    wait_for(lambda: "deaf" in running.last_lines)
     running.stop(grace=0.2)
     assert running.wait() == 137
     assert running.stopped.is_set()

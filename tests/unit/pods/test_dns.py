@@ -21,20 +21,19 @@ def test_resolv_conf(text, result):
     assert dns.parse_resolv_conf(text) == result
 
 
-def test_a_query_is_kept_apart_from_ordinary_ones_by_its_flag():
-    query = dns.make_query("job-worker-0.job.team.svc.cluster.local", dns.TYPE_A, 7)
+def test_a_query_is_for_a_record_that_nobody_else_asks_for():
+    query = dns.make_query("job-worker-0.job.team.svc.cluster.local", 65280, 7)
     number, flags, questions = struct.unpack(">HHH", query[:6])
-    assert (number, flags, questions) == (7, 0x0110, 1)
+    assert (number, flags, questions) == (7, 0x0100, 1)
     assert query[12:].startswith(b"\x0cjob-worker-0\x03job\x04team\x03svc")
-    assert query.endswith(b"\x05local\x00\x00\x01\x00\x01")
+    assert query.endswith(b"\x05local\x00\xff\x00\x00\x01")
 
 
 @pytest.mark.parametrize(
-    ("flags", "answers", "number", "found"),
-    [(0x8180, 1, 7, True), (0x8180, 0, 7, False), (0x8183, 0, 7, False), (0x8180, 1, 8, False)],
+    ("flags", "number", "exists"), [(0x8180, 7, True), (0x8183, 7, False), (0x8182, 7, False), (0x8180, 8, False), (0x8184, 7, True)]
 )
-def test_only_a_record_is_an_answer(flags, answers, number, found):
-    assert dns.has_answer(struct.pack(">HHHHHH", 7, flags, 1, answers, 0, 0), number) is found
+def test_a_name_exists_unless_that_is_denied(flags, number, exists):
+    assert dns.tells_existence(struct.pack(">HHHHHH", 7, flags, 1, 0, 0, 0), number) is exists
 
 
 def test_a_name_that_comes_later_is_waited_for(monkeypatch, tmp_path):
@@ -47,14 +46,14 @@ def test_a_name_that_comes_later_is_waited_for(monkeypatch, tmp_path):
             query, client = server.recvfrom(512)
             asked.append(query)
             found = len(asked) == 5
-            server.sendto(query[:2] + struct.pack(">HHHHH", 0x8180 if found else 0x8183, 1, found, 0, 0) + query[12:], client)
+            server.sendto(query[:2] + struct.pack(">HHHHH", 0x8180 if found else 0x8183, 1, 0, 0, 0) + query[12:], client)
 
     threading.Thread(target=serve, daemon=True).start()
     monkeypatch.setattr(dns, "RESOLV_CONF", tmp_path / "resolv.conf")
     monkeypatch.setattr(dns, "PORT", server.getsockname()[1])
     dns.RESOLV_CONF.write_text("search x\nnameserver 127.0.0.1\n")
     dns.await_names(["host"], time.monotonic() + 10)
-    assert len(asked) == 5
+    assert len({query[-4:-2] for query in asked}) == 5, "each question must be another one to a cache"
 
 
 def test_a_silent_server_is_not_waited_for_beyond_the_deadline(monkeypatch, tmp_path):

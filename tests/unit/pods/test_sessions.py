@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import processes
 import pytest
 import sessions
 
@@ -41,17 +42,17 @@ def test_records_come_oldest_first_and_are_forgotten():
 def test_every_process_below_is_ended_also_one_that_left_its_session_and_one_that_is_deaf():
     leaves = "import os, signal, time; os.setsid(); signal.signal(15, signal.SIG_IGN); time.sleep(60)"
     parent = subprocess.Popen([sys.executable, "-c", f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {leaves!r}]).wait()"])
-    wait_for(lambda: len(sessions.descendants(parent.pid)) == 1)
-    grandchild = sessions.descendants(parent.pid)[0]
-    sessions.end_below(parent.pid, grace=0.2)
-    wait_for(lambda: not sessions.is_alive(grandchild))
+    wait_for(lambda: len(processes.descendants(parent.pid)) == 1)
+    grandchild = processes.descendants(parent.pid)[0]
+    processes.end_below(parent.pid, grace=0.2)
+    wait_for(lambda: not processes.is_alive(grandchild))
     parent.wait()
 
 
 def test_a_zombie_is_not_alive():
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert not sessions.is_alive(child.pid)
+    assert not processes.is_alive(child.pid)
     child.wait()
 
 
@@ -59,8 +60,8 @@ def test_settle_waits_for_the_sessions_that_still_run():
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     sessions.record("a", startedAt=1.0, pid=child.pid)
     sessions.settle(0.1)
-    assert sessions.is_alive(child.pid)
+    assert processes.is_alive(child.pid)
     child.send_signal(signal.SIGKILL)
     sessions.settle(10)
-    assert not sessions.is_alive(child.pid)
+    assert not processes.is_alive(child.pid)
     child.wait()

@@ -1,0 +1,112 @@
+"""How a run ends: never a success that was none, the cause named, the workers released whatever happened.
+
+The commands go to the workers by pdsh, as DeepSpeed's do, without torch: seconds instead of a minute.
+"""
+
+import pytest
+from lab import wait_for
+
+ON_ALL = "pdsh -S -w job-worker-[0-2].job"
+
+
+def on_all(script):
+    """A command of the launcher that runs a Python script on all three workers."""
+    return [*ON_ALL.split(), f"python3 -uc '{script}'"]
+
+
+def test_success_frees_the_workers_and_keeps_the_log(job, tmp_path):
+    job.install(tmp_path, workers={"count": 3}, run={"command": on_all("print(6 * 7)")})
+    assert job.wait_ended() == "Complete", job.describe()
+    job.wait_released()
+    assert job.log().count(": 42") == 3
+    scale = job.namespace.get("statefulset", "job-worker")["spec"]["replicas"]
+    assert scale == 0
+
+
+def test_an_exit_code_is_told_with_its_host_and_last_line(job, tmp_path):
+    script = 'import os, sys; one = os.uname().nodename.endswith("-1"); print("ValueError: boom" if one else "fine"); sys.exit(3 * one)'
+    job.install(tmp_path, workers={"count": 3}, run={"command": on_all(script)})
+    assert job.wait_ended() == "Failed"
+    job.wait_released()
+    report = job.report()
+    assert (report["reason"], report["host"], report["exitCode"]) == ("RankFailed", "job-worker-1", 3)
+    assert report["lastLines"][-1].endswith("ValueError: boom")
+    status = job.namespace.dsjob("status", "job")
+    assert "Failed" in status
+    assert "exit code 3" in status
+    assert "ValueError: boom" in status
+
+
+def test_a_killed_pdsh_is_no_success(job, tmp_path):
+    """The command ends with 0 here, as `deepspeed` does when pdsh dies by a signal."""
+    command = f"({' '.join(on_all('import time; time.sleep(60)')[:-1])} sleep 60 & sleep 2; kill -9 $!); exit 0"
+    job.install(tmp_path, workers={"count": 3}, run={"command": command})
+    assert job.wait_ended() == "Failed"
+    job.wait_released()
+    assert job.report()["reason"] == "RankFailed"
+
+
+def test_a_rank_that_needs_too_much_memory(job, tmp_path):
+    script = 'import os; one = os.uname().nodename.endswith("-2"); x = bytearray(512 << 20 if one else 1)'
+    workers = {"count": 3, "resources": {"limits": {"memory": "256Mi"}}}
+    job.install(tmp_path, workers=workers, run={"command": on_all(script)})
+    assert job.wait_ended() == "Failed"
+    job.wait_released()
+    report = job.report()
+    assert (report["reason"], report["host"]) == ("OOMKilled", "job-worker-2")
+    assert "OOMKilled" in job.namespace.dsjob("status", "job")
+
+
+def test_a_deleted_worker_ends_the_run(job, tmp_path):
+    job.install(tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")})
+    job.wait_log(": 1")
+    job.namespace.kubectl("delete", "pod", "job-worker-1", "--wait=false")
+    assert job.wait_ended(60) == "Failed"
+    job.wait_released(30)
+    assert "job-worker-1" in job.report()["message"]
+
+
+def test_a_killed_launcher_frees_the_workers_too(job, tmp_path):
+    """The sidecar notices, since the kernel closes the launcher's connection to it."""
+    hog = "python3 -c 'x = [bytearray(1 << 20) for i in range(4096)]' & wait"
+    memory = {"memory": "128Mi"}
+    launcher = {"resources": {"requests": memory, "limits": memory}}
+    job.install(tmp_path, workers={"count": 2}, launcher=launcher, run={"command": hog})
+    assert job.wait_ended() == "Failed"
+    job.wait_released()
+
+
+def test_uninstall_during_a_run_leaves_nothing(job, tmp_path):
+    job.install(tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")})
+    job.wait_log(": 1")
+    assert "job" in job.namespace.dsjob("down", "job", timeout=60)
+    for kind in ("pod", "job", "statefulset", "service", "secret", "lease", "role", "rolebinding"):
+        assert job.namespace.get(kind, selector=job.selector) == [], kind
+
+
+def test_workers_that_cannot_start_are_given_back_in_time(job, tmp_path):
+    job.install(
+        tmp_path, workers={"count": 2, "nodeSelector": {"no": "such-node"}}, run={"command": ["true"], "startTimeout": 5}
+    )
+    wait_for(lambda: "such-node" in job.namespace.dsjob("status", "job") or job.condition(), 30, "status names no reason")
+    assert job.wait_ended(60) == "Failed"
+    job.wait_released()
+    report = job.report()
+    assert report["reason"] == "StartTimeout"
+    assert "0 of 2" in report["message"]
+
+
+@pytest.mark.parametrize("command", ["deepsped train.py", ["no-such-program"]])
+def test_a_command_that_is_not_there(job, tmp_path, command):
+    job.install(tmp_path, run={"command": command})
+    assert job.wait_ended() == "Failed"
+    assert (job.report()["reason"], job.report()["exitCode"]) == ("CommandFailed", 127)
+
+
+def test_a_restart_goes_on_after_a_failure(job, tmp_path):
+    """The second attempt finds what the first left, as a checkpoint would be."""
+    once = 'import os, sys; p = "/tmp/here"; there = os.path.exists(p); open(p, "w").close(); print("resumed" if there else "new"); sys.exit(0 if there else 5)'
+    job.install(tmp_path, workers={"count": 3}, run={"command": on_all(once), "maxRestarts": 2})
+    assert job.wait_ended() == "Complete", job.describe()
+    assert job.log().count(": resumed") == 3
+    assert job.report()["restarts"] == 1
