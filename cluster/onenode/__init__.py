@@ -1,0 +1,1 @@
+"""A one-node Kubernetes for trying and testing; the commands beside this package are its only users."""
