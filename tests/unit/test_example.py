@@ -103,7 +103,7 @@ def test_too_many_ranks_for_the_data(corpus: Any) -> None:
 
 
 def test_masks_follow_berts_rule(corpus: Any) -> None:
-    words, rng = len(corpus.vocabulary), random.Random(1)  # noqa: S311
+    words, rng = len(corpus.vocabulary), random.Random(1)
     guessed = masked = replaced = total = 0
     for line in corpus.lines[:3000]:
         inputs, labels = data.masked(line, words, rng)
@@ -179,6 +179,21 @@ def test_old_checkpoints_go_and_half_written_ones_stay(tmp_path: Path) -> None:
         "step-000040",
         "step-000060",
     ]
+
+
+def test_checkpoints_of_another_model_are_left_alone(tmp_path: Path) -> None:
+    for step in (40, 60):
+        finish(tmp_path, step, model="tiny", keep=1)
+    finish(tmp_path, 20, model="small", keep=1)
+    assert checkpoint.newest(tmp_path, "small").step == 20
+    assert checkpoint.newest(tmp_path, "tiny").step == 60
+
+
+def test_a_checkpoint_that_is_overwritten_is_not_whole_meanwhile(tmp_path: Path) -> None:
+    finish(tmp_path, 40)
+    checkpoint.unmark(tmp_path, "step-000040")
+    checkpoint.unmark(tmp_path, "step-000080")  # not there yet
+    assert checkpoint.newest(tmp_path, "tiny") is None
 
 
 # DeepSpeed's configuration

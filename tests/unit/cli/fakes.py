@@ -1,16 +1,14 @@
-"""What the unit tests share: files, and fakes for the two seams to the outside, the cluster and helm."""
+"""Fakes for the two seams to the outside, the cluster and helm, and dsjob run over them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 from typer.testing import CliRunner, Result
 
-from dsjob import cluster, helm
 from dsjob.cli import app
 from dsjob.cluster import Forbidden, NotFound, Refused
 from dsjob.errors import ExitCode
@@ -50,6 +48,12 @@ class FakeCluster:
     server_version: str = "v1.34.4"
     namespace: str = "team"
     context: str = "lab"
+    removed: list[tuple[str, int]] = field(default_factory=list)
+    repaired: Any = None
+
+    def remove_release_record(self, name: str, revision: int) -> None:
+        self.removed.append((name, revision))
+        self.repaired()
 
     def objects(self, name: str = "", *, everywhere: bool = False) -> Objects:
         found = self.states.pop(0) if len(self.states) > 1 else self.states[0]
@@ -81,8 +85,16 @@ class FakeCluster:
     def names(self, plural: str) -> list[str]:
         return self.claims
 
-    def log(self, pod: str, container: str, *, follow: bool = False, tail: int | None = None,
-            since: str = "", timestamps: bool = False) -> Iterator[str]:  # fmt: skip
+    def log(
+        self,
+        pod: str,
+        container: str,
+        *,
+        follow: bool = False,
+        tail: int | None = None,
+        since: str = "",
+        timestamps: bool = False,
+    ) -> Iterator[str]:
         if container == "nope":
             raise Refused("container nope is not valid for pod x", ExitCode.CLUSTER)
         if pod not in self.logs:
@@ -140,30 +152,3 @@ class Dsjob:
         result = CliRunner().invoke(app, [str(one) for one in arguments], **more)
         assert result.exit_code == code, result.output
         return result
-
-
-@pytest.fixture
-def dsjob(monkeypatch: pytest.MonkeyPatch) -> Dsjob:
-    """The command line over a fake cluster and a fake helm."""
-    fake = Dsjob(FakeCluster(), FakeHelm())
-    monkeypatch.setattr(cluster, "connect", lambda target: fake.cluster)
-    monkeypatch.setattr(helm, "connect", lambda target, namespace: fake.helm)
-    return fake
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
-    """Write a file and return its path."""
-
-    def _write(text: str, name: str = "values.yaml") -> Path:
-        path = tmp_path / name
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return _write
-
-
-@pytest.fixture
-def good(write: Callable[..., Path]) -> Path:
-    """A valid values file of the job `hello`."""
-    return write(GOOD, "hello.yaml")

@@ -15,20 +15,72 @@ from dsjob.helmyaml import parse_scalar, read
 from dsjob.values import coalesce, load
 
 SCALARS = {
-    "1e-5": 0.00001, "1e3": 1000.0, "1E5": 100000.0, "1.5e+3": 1500.0, "1e": "1e", "1e999": "1e999", ".5": 0.5,
-    "5.": 5.0, "-.5": -0.5, "1.10": 1.1, "1.10.0": "1.10.0", "20161216": 20161216, "1_000": 1000, "1_0.5": 10.5,
-    "0o17": 15, "017": 15, "072": 58, "08": 8.0, "0x1F": 31, "0b11": 3, "-0x10": -16, "+7": 7, "0": 0, "-0": 0,
-    "22:22": "22:22", "2024-01-01": "2024-01-01", "2024-01-01T00:00:00Z": "2024-01-01T00:00:00Z",
-    "y": True, "Y": True, "yes": True, "Yes": True, "on": True, "ON": True, "True": True, "yEs": "yEs",
-    "n": False, "N": False, "no": False, "off": False, "Off": False, "FALSE": False,
-    "null": None, "Null": None, "~": None, "": None, "nULL": "nULL",
-    "18446744073709551615": 18446744073709551615, "9223372036854775808": 9223372036854775808,
-    "100000000000000000000": 1e20, "-": "-", "+": "+", "e5": "e5", "1-2": "1-2", "0xZZ": "0xZZ", "09e1": 90.0,
-    "=": "=", "1,000": "1,000", "1 000": "1 000", "inf": "inf", "nan": "nan", "0o8": "0o8", "12e03": 12000.0,
-}  # fmt: skip
+    "1e-5": 0.00001,
+    "1e3": 1000.0,
+    "1E5": 100000.0,
+    "1.5e+3": 1500.0,
+    "1e": "1e",
+    "1e999": "1e999",
+    ".5": 0.5,
+    "5.": 5.0,
+    "-.5": -0.5,
+    "1.10": 1.1,
+    "1.10.0": "1.10.0",
+    "20161216": 20161216,
+    "1_000": 1000,
+    "1_0.5": 10.5,
+    "0o17": 15,
+    "017": 15,
+    "072": 58,
+    "08": 8.0,
+    "0x1F": 31,
+    "0b11": 3,
+    "-0x10": -16,
+    "+7": 7,
+    "0": 0,
+    "-0": 0,
+    "22:22": "22:22",
+    "2024-01-01": "2024-01-01",
+    "2024-01-01T00:00:00Z": "2024-01-01T00:00:00Z",
+    "y": True,
+    "Y": True,
+    "yes": True,
+    "Yes": True,
+    "on": True,
+    "ON": True,
+    "True": True,
+    "yEs": "yEs",
+    "n": False,
+    "N": False,
+    "no": False,
+    "off": False,
+    "Off": False,
+    "FALSE": False,
+    "null": None,
+    "Null": None,
+    "~": None,
+    "": None,
+    "nULL": "nULL",
+    "18446744073709551615": 18446744073709551615,
+    "9223372036854775808": 9223372036854775808,
+    "100000000000000000000": 1e20,
+    "-": "-",
+    "+": "+",
+    "e5": "e5",
+    "1-2": "1-2",
+    "0xZZ": "0xZZ",
+    "09e1": 90.0,
+    "=": "=",
+    "1,000": "1,000",
+    "1 000": "1 000",
+    "inf": "inf",
+    "nan": "nan",
+    "0o8": "0o8",
+    "12e03": 12000.0,
+}
 
 DOCUMENTS = {
-    "quoted": "a: \"1e-5\"\nb: '1.10'\nc: !!str 5\nd: !!float 3\ne: !!int \"3\"\nf: !custom 7\n",
+    "quoted": 'a: "1e-5"\nb: \'1.10\'\nc: !!str 5\nd: !!float 3\ne: !!int "3"\nf: !custom 7\n',
     "keys": 'n: 1\ny: 2\n"on": 3\n1: a\n1.5: b\n0x10: c\nnull_: d\n',
     "merge keys": "base: &b {x: 1, y_: 2}\nuse:\n  <<: *b\n  x: 3\nlist:\n  <<: [*b, {z: 4, x: 9}]\n",
     "aliases": "a: &l [1, two, {three: 3}]\nb: *l\nc: &s text\nd: *s\n",
@@ -65,7 +117,9 @@ def through_helm(tmp_path_factory: pytest.TempPathFactory):
     def _through(*files: Path, defaults: str = "") -> object:
         (chart / "values.yaml").write_text(defaults)
         more = [word for file in files for word in ("-f", str(file))]
-        done = subprocess.run([program, "template", "x", str(chart), *more], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [program, "template", "x", str(chart), *more], capture_output=True, text=True, check=True
+        )
         line = next(line for line in done.stdout.splitlines() if line.startswith("values: "))
         return json.loads(json.loads(line.removeprefix("values: ")))
 

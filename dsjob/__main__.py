@@ -1,0 +1,5 @@
+"""`python -m dsjob`."""
+
+from dsjob.cli import main
+
+main()

@@ -1,0 +1,86 @@
+"""The verbs that only read: status, list, logs, version."""
+
+from __future__ import annotations
+
+import time
+
+from dsjob import __version__, chart, cluster, follow, helm, output
+from dsjob.errors import DsjobError, ExitCode
+from dsjob.model import JobState
+from dsjob.state import describe, names
+from dsjob.target import Target
+
+
+def job(target: Target, name: str) -> JobState:
+    """The state of one job."""
+    return _state(cluster.connect(target), name)
+
+
+def jobs(target: Target, everywhere: bool = False) -> list[JobState]:
+    """The states of all jobs, newest first."""
+    objects, now = cluster.connect(target).objects(everywhere=everywhere), time.time()
+    found = [describe(name, namespace, objects, now) for namespace, name in names(objects)]
+    return sorted((state for state in found if state), key=lambda state: state.created or 0, reverse=True)
+
+
+def logs(
+    target: Target, name: str, following: bool, tail: int | None, worker: int | None, container: str
+) -> ExitCode:
+    """Print a log. Following the launcher's ends with the job, and with its exit code."""
+    api = cluster.connect(target)
+    state = _state(api, name)
+    if following and worker is None and container in ("", "launcher"):
+        try:
+            return follow.follow(api, name, phases=not state.launcher_started, tail=tail)
+        except KeyboardInterrupt:
+            output.note(f"\ndetached: {name} is not touched by this")
+            return ExitCode.INTERRUPTED
+    pod = state.launcher if worker is None else f"{name}-worker-{worker}"
+    if not pod:
+        raise DsjobError(
+            f"{name} has no launcher pod: {state.message}",
+            ExitCode.NOT_FOUND,
+            hint=f"dsjob status {name} -n {api.namespace}",
+        )
+    try:
+        for line in api.log(
+            pod, container or ("launcher" if worker is None else "worker"), follow=following, tail=tail
+        ):
+            output.say(line)
+    except cluster.NotFound as error:
+        gone = "; workers are released when the run ends, and the launcher's log has what they printed"
+        raise DsjobError(
+            f"there is no pod {pod}{gone if worker is not None else ''}", ExitCode.NOT_FOUND
+        ) from error
+    except cluster.Refused as error:
+        text = f"{pod} has no log yet: {state.message}"
+        if "is not valid for pod" in error.message:
+            text = f"{pod} has no container `{container}`"
+        hint = f"dsjob status {name} -n {api.namespace}"
+        raise DsjobError(text, ExitCode.NOT_FOUND, hint=hint, detail=error.detail) from error
+    return ExitCode.OK
+
+
+def versions(target: Target) -> dict[str, str]:
+    """Versions of all that takes part; what is not there says so."""
+    found = {"dsjob": __version__, "chart": chart.version()}
+    try:
+        found["helm"] = helm.connect(target, "").version()
+    except DsjobError as error:
+        found["helm"] = f"({error.message})"
+    try:
+        found["kubernetes"] = cluster.connect(target).version()
+    except DsjobError as error:
+        found["kubernetes"] = f"({error.message})"
+    return found
+
+
+def _state(api: cluster.Cluster, name: str) -> JobState:
+    state = describe(name, api.namespace, api.objects(name), time.time())
+    if state is None:
+        raise DsjobError(
+            f"there is no job `{name}` in namespace `{api.namespace}`",
+            ExitCode.NOT_FOUND,
+            hint="`dsjob list -A` shows the jobs of all namespaces",
+        )
+    return state

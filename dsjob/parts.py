@@ -1,0 +1,149 @@
+"""The parts of a job, each with its state and with the reasons for what is not right. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from dsjob import reasons as why
+from dsjob.kube import (
+    COMPONENT,
+    Object,
+    containers,
+    is_ready,
+    is_scheduled,
+    label,
+    meta,
+    template,
+    termination,
+    true_conditions,
+)
+from dsjob.model import JobState, Objects, Part, Phase
+from dsjob.reasons import Reason
+
+
+def launcher_part(
+    state: JobState, job: Object | None, launcher: Object | None, events: Sequence[Object]
+) -> Part:
+    part = Part("launcher", state.launcher or state.job, state.phase.value)
+    if launcher is None:
+        part.reasons = why.creation_reasons(job, events) if job else []
+        if state.phase is Phase.FAILED and job:
+            condition = next(iter(true_conditions(job, "Failed", "FailureTarget").values()), {})
+            text = condition.get("message", "the run failed") + "; its pod is gone"
+            part.reasons.append(Reason(condition.get("reason", "Failed"), text, "", f"job/{state.job}"))
+        part.state = "no pod"
+    else:
+        part.reasons = why.pod_reasons(launcher, events)
+        part.state = _pod_state(launcher)
+        ended, told = termination(launcher)
+        if ended:
+            _end(state, part, ended, told)
+    if state.phase is Phase.SUCCEEDED:
+        part.reasons = []
+    part.good = not part.reasons and state.phase is not Phase.FAILED
+    return part
+
+
+def _end(state: JobState, part: Part, ended: Object, told: Object) -> None:
+    """What the launcher itself tells of the end: it knows the host, the rank's code and its last lines."""
+    code = told.get("exitCode")
+    state.exit_code = code if isinstance(code, int) else int(ended.get("exitCode") or 0)
+    state.host = str(told.get("host") or "")
+    state.last_lines = [str(line) for line in told.get("lastLines") or []]
+    if told.get("message") and ended.get("reason") != "OOMKilled":
+        own = Reason(
+            str(told.get("reason", "Failed")),
+            str(told["message"]),
+            _end_remedy(state, told),
+            f"pod/{part.name}",
+        )
+        part.reasons = [
+            own,
+            *[reason for reason in part.reasons if reason.cause not in ("Error", "StartError")],
+        ]
+    part.state = "succeeded" if not state.exit_code else f"failed with {why.exit_meaning(state.exit_code)}"
+
+
+def _end_remedy(state: JobState, told: Object) -> str:
+    """What helps against an end that the launcher tells of."""
+    again = "`dsjob up` with another `run.id` runs it again"
+    known = {
+        "OOMKilled": f"raise `workers.resources.limits.memory`, or {why.USE_LESS}",
+        "StartTimeout": "see what the workers wait for: the limit is `run.startTimeout`",
+        "Stopped": f"someone or something stopped it; {again}",
+        "WorkerLost": f"its pod or its node is gone; {again}; `run.maxRestarts` does so by itself",
+    }
+    logs = f"`dsjob logs {state.name} -n {state.namespace}` shows the whole log"
+    return known.get(str(told.get("reason")), logs)
+
+
+def workers_part(
+    state: JobState, stateful: Object | None, workers: Sequence[Object], events: Sequence[Object]
+) -> Part:
+    part = Part(
+        "workers", meta(stateful)["name"] if stateful else "", f"{state.workers_ready}/{state.workers} ready"
+    )
+    if state.phase.ended or state.phase is Phase.UNKNOWN:
+        part.state = f"releasing {len(workers)}" if workers else "released"
+        return part
+    for pod in workers:
+        if not is_ready(pod):
+            part.reasons += why.pod_reasons(pod, events)
+    if stateful and len(workers) < (stateful.get("spec", {}).get("replicas") or 0):
+        part.reasons += why.creation_reasons(stateful, events)
+    part.reasons = _grouped(part.reasons)
+    part.good = not part.reasons
+    return part
+
+
+def _grouped(reasons: Sequence[Reason]) -> list[Reason]:
+    """The same cause on several pods is said once, with the number of pods."""
+    groups: dict[tuple[str, str], list[Reason]] = {}
+    for reason in reasons:
+        groups.setdefault((reason.cause, re.sub(r"-worker-\d+", "-worker-N", reason.message)), []).append(
+            reason
+        )
+    result = []
+    for same in groups.values():
+        first, more = same[0], len(same) - 1
+        where = first.where + (f" and {more} more" if more else "")
+        result.append(Reason(first.cause, first.message, first.remedy, where))
+    return result
+
+
+def volume_parts(job: Object | None, stateful: Object | None, own: Objects, denied: bool) -> list[Part]:
+    if denied:
+        return []
+    used = {}
+    for owner in (job, stateful, *own.deployments):
+        spec = template(owner)
+        for volume in spec.get("volumes") or []:
+            if "persistentVolumeClaim" in volume:
+                used[volume["persistentVolumeClaim"]["claimName"]] = True
+    claims = {meta(claim)["name"]: claim for claim in own.claims}
+    parts = []
+    for name in used:
+        claim = claims.get(name)
+        reasons = why.claim_reasons(name, claim, own.events)
+        phase = claim.get("status", {}).get("phase", "Pending").lower() if claim else "missing"
+        parts.append(Part("volume", name, phase, not reasons, reasons))
+    return parts
+
+
+def board_part(deployment: Object, own: Objects) -> Part:
+    name = meta(deployment)["name"]
+    if deployment.get("status", {}).get("availableReplicas"):
+        return Part("tensorboard", name, "ready")
+    pods = [pod for pod in own.pods if label(pod, COMPONENT) == "tensorboard"]
+    reasons = [reason for pod in pods for reason in why.pod_reasons(pod, own.events)]
+    return Part("tensorboard", name, "not ready", not reasons, _grouped(reasons))
+
+
+def _pod_state(pod: Object) -> str:
+    for container in containers(pod):
+        waiting = str(container.get("state", {}).get("waiting", {}).get("reason", ""))
+        if waiting and waiting not in ("ContainerCreating", "PodInitializing"):
+            return waiting
+    phase = str(pod.get("status", {}).get("phase", "Pending"))
+    return "starting" if phase == "Pending" and is_scheduled(pod) else phase.lower()

@@ -1,0 +1,41 @@
+"""The phases of a start: schedule, pull, connect, train. Pure; `follow` prints them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dsjob.model import JobState
+from dsjob.output import count
+
+
+@dataclass(frozen=True)
+class Step:
+    """One phase: whether it is over, how far it is, and what holds it up."""
+
+    name: str
+    done: bool
+    text: str
+    held_up: str = ""
+
+
+def steps(state: JobState, training: bool) -> list[Step]:
+    """The phases of a job in their order. `training` is told by the launcher's log."""
+    pods, reasons = state.pods, state.reasons
+    first = reasons[0] if reasons else None
+    held_up = (
+        f"{first.cause}: {first.message}" + (f" ({first.where})" if first.where else "") if first else ""
+    )
+    over = training or state.phase.ended
+    on_node, running, ready = pods.scheduled, pods.started, state.workers_ready
+    if over:  # the workers may be gone again
+        on_node = running = pods.wanted
+        ready = state.workers
+    doing = "connected" if over else "ready, the launcher logs in" if ready >= state.workers else "ready"
+    scheduled = on_node >= pods.wanted
+    started = scheduled and running >= pods.wanted
+    return [
+        Step("schedule", scheduled, f"{on_node}/{pods.wanted} pods have a node", held_up),
+        Step("pull", started, f"{running}/{pods.wanted} pods have their image and run", held_up),
+        Step("connect", over, f"{ready}/{count(state.workers, 'worker')} {doing}", held_up),
+        Step("train", state.phase.ended, "the command runs, after"),
+    ]

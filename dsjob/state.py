@@ -1,0 +1,208 @@
+"""The state of a job, made from API objects and events by one pure function.
+
+status, list, up, logs and -o json all show what `describe` returns, so they never disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dsjob import reasons as why
+from dsjob.kube import (
+    COMPONENT,
+    INSTANCE,
+    RUN,
+    Object,
+    container_state,
+    containers,
+    is_ready,
+    is_scheduled,
+    label,
+    meta,
+    seconds,
+    template,
+    termination,
+    true_conditions,
+)
+from dsjob.model import JobState, Objects, Phase, Pods
+from dsjob.parts import board_part, launcher_part, volume_parts, workers_part
+
+
+def names(objects: Objects) -> list[tuple[str, str]]:
+    """(namespace, name) of every job that these objects belong to."""
+    every = [*objects.jobs, *objects.statefulsets, *objects.deployments]
+    return sorted(
+        {(meta(one).get("namespace", ""), label(one, INSTANCE)) for one in every if label(one, INSTANCE)}
+    )
+
+
+def describe(name: str, namespace: str, objects: Objects, now: float) -> JobState | None:
+    """The state of one job, or None if the cluster has nothing of it."""
+    own = _only(name, namespace, objects)
+    if not (own.jobs or own.statefulsets or own.pods):
+        return None
+    job = max(own.jobs, key=lambda one: meta(one).get("creationTimestamp", ""), default=None)
+    run = label(job, RUN) if job else ""
+    stateful = own.statefulsets[0] if own.statefulsets else None
+    launcher = _launcher(job, own.pods)
+    workers = [
+        pod for pod in own.pods if label(pod, COMPONENT) == "worker" and (not run or label(pod, RUN) == run)
+    ]
+    state = JobState(name, namespace, Phase.UNKNOWN, "", run, denied=objects.denied)
+    state.job = meta(job)["name"] if job else ""
+    state.launcher = meta(launcher)["name"] if launcher else ""
+    state.launcher_started = bool(
+        launcher and container_state(launcher, "launcher").keys() & {"running", "terminated"}
+    )
+    state.workers = _wanted(job, stateful, workers)
+    state.workers_ready = sum(is_ready(pod) for pod in workers)
+    state.accelerator, state.accelerators = _accelerators(job, stateful)
+    state.pods = _progress(launcher, workers, state.workers)
+    state.phase = _phase(job, launcher, workers, state, _has_begun(own.leases, state))
+    _times(state, job, launcher, now)
+    state.parts = [
+        launcher_part(state, job, launcher, own.events),
+        workers_part(state, stateful, workers, own.events),
+    ]
+    state.parts += volume_parts(job, stateful, own, "claims" in objects.denied)
+    state.parts += [board_part(one, own) for one in own.deployments]
+    if state.phase is Phase.STARTING and any(part.reasons for part in state.parts[:2]):
+        state.phase = Phase.PENDING  # it does not start: something is missing
+    state.message = _message(state, job)
+    return state
+
+
+def _phase(
+    job: Object | None, launcher: Object | None, workers: Sequence[Object], state: JobState, began: bool
+) -> Phase:
+    if job is None:
+        return Phase.STOPPING if state.launcher or workers else Phase.UNKNOWN
+    if meta(job).get("deletionTimestamp"):
+        return Phase.STOPPING
+    conditions = true_conditions(job)
+    ended = termination(launcher)[0] if launcher and not true_conditions(launcher, "DisruptionTarget") else {}
+    if conditions.keys() & {"Complete", "SuccessCriteriaMet"}:
+        return Phase.SUCCEEDED
+    if conditions.keys() & {"Failed", "FailureTarget"} or ended.get("exitCode"):
+        return Phase.FAILED
+    if ended:
+        return Phase.SUCCEEDED
+    if job.get("spec", {}).get("suspend"):
+        return Phase.QUEUED if label(job, "kueue.x-k8s.io/queue-name") else Phase.SUSPENDED
+    if launcher is None or launcher.get("status", {}).get("phase") == "Pending":
+        scheduled = launcher is not None and is_scheduled(launcher)
+        return Phase.STARTING if scheduled and not why.pod_reasons(launcher or {}, []) else Phase.PENDING
+    if began:
+        return Phase.RUNNING if state.workers_ready >= state.workers else Phase.DEGRADED
+    return Phase.PENDING if any(not is_scheduled(pod) for pod in workers) else Phase.STARTING
+
+
+def _has_begun(leases: Sequence[Object], state: JobState) -> bool:
+    """Whether the command runs. The Lease tells; a job without one is judged by its containers."""
+    for lease in leases:
+        told = (meta(lease).get("annotations") or {}).get("deepspeed-job/phase")
+        if told:
+            holds = lease.get("spec", {}).get("holderIdentity") == state.launcher
+            return bool(holds and told == "Running")
+    return state.launcher_started and state.workers_ready >= state.workers
+
+
+def _message(state: JobState, job: Object | None) -> str:
+    """One sentence about the phase, with the first cause if there is one."""
+    ready = f"{state.workers_ready}/{state.workers} workers ready"
+    if state.phase is Phase.FAILED:
+        first = state.parts[0].reasons
+        return first[0].message if first else "the run failed"
+    if state.phase is Phase.SUCCEEDED:
+        return "the command ended with exit code 0"
+    if state.phase is Phase.UNKNOWN:
+        return "its Job is gone: deleted, or removed by a time to live"
+    if state.phase is Phase.STOPPING:
+        return "it is being removed"
+    if state.phase in (Phase.QUEUED, Phase.SUSPENDED):
+        return "waits for its queue" if state.phase is Phase.QUEUED else "suspended; it holds nothing"
+    if state.phase is Phase.RUNNING:
+        return ready
+    blocking = [reason for part in state.parts[:2] for reason in part.reasons]
+    return f"{ready}; {blocking[0].message}" if blocking else ready
+
+
+def _times(state: JobState, job: Object | None, launcher: Object | None, now: float) -> None:
+    if job is None:
+        return
+    state.created = seconds(meta(job).get("creationTimestamp"))
+    state.age = now - state.created if state.created is not None else None
+    state.started = seconds(job.get("status", {}).get("startTime"))
+    ended = termination(launcher)[0] if launcher else {}
+    condition = next(iter(true_conditions(job, "Complete", "Failed").values()), {})
+    finished = (
+        ended.get("finishedAt")
+        or job.get("status", {}).get("completionTime")
+        or condition.get("lastTransitionTime")
+    )
+    state.ended = seconds(finished) if state.phase.ended else None
+    if state.started is not None:
+        state.duration = max((state.ended if state.ended is not None else now) - state.started, 0)
+
+
+def _progress(launcher: Object | None, workers: Sequence[Object], wanted: int) -> Pods:
+    pods = [pod for pod in (launcher, *workers) if pod]
+    started = sum(
+        any(one.get("state", {}).keys() & {"running", "terminated"} for one in containers(pod))
+        for pod in pods
+    )
+    return Pods(wanted + 1, sum(map(is_scheduled, pods)), started)
+
+
+def _only(name: str, namespace: str, objects: Objects) -> Objects:
+    """The objects of one job; claims and events have no label of it and stay by namespace."""
+
+    def mine(things: Sequence[Object], labelled: bool = True) -> list[Object]:
+        here = [one for one in things if meta(one).get("namespace", namespace) == namespace]
+        return [one for one in here if not labelled or label(one, INSTANCE) == name]
+
+    return Objects(
+        jobs=mine(objects.jobs),
+        statefulsets=mine(objects.statefulsets),
+        deployments=mine(objects.deployments),
+        pods=mine(objects.pods),
+        claims=mine(objects.claims, False),
+        leases=mine(objects.leases),
+        events=mine(objects.events, False),
+        denied=objects.denied,
+    )
+
+
+def _launcher(job: Object | None, pods: Sequence[Object]) -> Object | None:
+    """The newest pod of the Job."""
+    own = [
+        pod
+        for pod in pods
+        if label(pod, COMPONENT) == "launcher" and (not job or label(pod, RUN) == label(job, RUN))
+    ]
+    return max(own, key=lambda pod: meta(pod).get("creationTimestamp", ""), default=None)
+
+
+def _wanted(job: Object | None, stateful: Object | None, workers: Sequence[Object]) -> int:
+    """How many workers the run has. The scale is 0 before and after it, so an annotation tells."""
+    told = (meta(job).get("annotations") or {}).get("deepspeed-job/workers", "")
+    if told.isdigit():
+        return int(told)
+    for owner in (job, stateful):
+        spec = template(owner)
+        for container in spec.get("containers", []):
+            for variable in container.get("env", []):
+                if variable.get("name") == "workers" and str(variable.get("value", "")).isdigit():
+                    return int(variable["value"])
+    return (stateful or {}).get("spec", {}).get("replicas") or len(workers)
+
+
+def _accelerators(job: Object | None, stateful: Object | None) -> tuple[str, int]:
+    """The device of each worker and its count; without the annotation, the first extended resource."""
+    told = (meta(job).get("annotations") or {}).get("deepspeed-job/accelerator", "")
+    for container in template(stateful).get("containers", []):
+        limits = container.get("resources", {}).get("limits") or {}
+        for resource in (told, *limits):
+            if "/" in resource and str(limits.get(resource, "")).isdigit():
+                return resource, int(limits[resource])
+    return "", 0
