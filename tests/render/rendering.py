@@ -36,7 +36,11 @@ def merged(base, change):
     """Merge as Helm does: maps by key, everything else replaced; a None removes."""
     result = dict(base)
     for key, value in change.items():
-        result[key] = merged(result[key], value) if isinstance(value, dict) and isinstance(result.get(key), dict) else value
+        result[key] = (
+            merged(result[key], value)
+            if isinstance(value, dict) and isinstance(result.get(key), dict)
+            else value
+        )
         if value is None:
             del result[key]
     return result
@@ -44,7 +48,9 @@ def merged(base, change):
 
 def run_helm(values_file, name="job", *args):
     done = subprocess.run(
-        ["helm", "template", name, str(CHART), "-f", str(values_file), "-n", "team", *args], capture_output=True, text=True
+        ["helm", "template", name, str(CHART), "-f", str(values_file), "-n", "team", *args],
+        capture_output=True,
+        text=True,
     )
     if done.returncode:
         raise RenderError(done.stderr)

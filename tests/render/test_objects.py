@@ -23,10 +23,10 @@ def containers(objects):
 
 def test_the_seeds_job_is_what_the_design_says(render):
     objects = render(SEED, name="deepspeed-helloworld")
-    assert objects.kinds() == sorted(
-        ["ConfigMap", "ConfigMap", "Deployment", "Job", "Lease", "Role", "RoleBinding", "Secret", "Service", "Service"]
-        + ["ServiceAccount", "StatefulSet"]
-    )
+    assert objects.kinds() == [
+        "ConfigMap", "ConfigMap", "Deployment", "Job", "Lease", "Role", "RoleBinding", "Secret", "Service", "Service",
+        "ServiceAccount", "StatefulSet",
+    ]  # fmt: skip
     assert objects.get("Service", "-tensorboard")["metadata"]["name"] == "deepspeed-helloworld-tensorboard"
     assert objects.get("Service", "-tensorboard")["spec"]["ports"][0]["port"] == 6006
     assert objects.get("StatefulSet")["metadata"]["name"] == "deepspeed-helloworld-worker"
@@ -62,7 +62,11 @@ def test_the_launcher_gets_one_attempt_and_a_drain_is_none(render):
 def test_only_the_sidecar_has_a_token(render):
     objects = render(SEED)
     assert [pod["automountServiceAccountToken"] for pod in pods(objects)] == [False] * 3
-    holders = [one["name"] for one in containers(objects) if any(mount["name"] == "token" for mount in one.get("volumeMounts", []))]
+    holders = [
+        one["name"]
+        for one in containers(objects)
+        if any(mount["name"] == "token" for mount in one.get("volumeMounts", []))
+    ]
     assert holders == ["workers"]
     sidecar = objects.pod("launcher")["initContainers"][0]
     assert (sidecar["name"], sidecar["restartPolicy"]) == ("workers", "Always")
@@ -79,7 +83,9 @@ def test_the_secret_is_rendered_empty_and_not_at_all_with_an_existing_one(render
     objects = render({"ssh": {"existingSecret": "mine"}})
     assert "Secret" not in objects.kinds()
     secrets = [rule for rule in objects.get("Role")["rules"] if rule["resources"] == ["secrets"]]
-    assert secrets == [{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mine"], "verbs": ["get"]}]
+    assert secrets == [
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mine"], "verbs": ["get"]}
+    ]
     assert objects.pod("worker")["volumes"][-1]["secret"]["secretName"] == "mine"
 
 
@@ -113,7 +119,9 @@ def test_gpus_of_the_node_are_hidden_from_who_has_asked_for_none(render, devices
 def test_mesh_injection_is_off_as_a_string(render):
     objects = render(SEED)
     for kind in ("Job", "StatefulSet"):
-        assert objects.get(kind)["spec"]["template"]["metadata"]["labels"]["sidecar.istio.io/inject"] == "false"
+        assert (
+            objects.get(kind)["spec"]["template"]["metadata"]["labels"]["sidecar.istio.io/inject"] == "false"
+        )
 
 
 def test_the_launcher_has_a_name_that_workers_can_resolve(render):
@@ -134,7 +142,10 @@ def test_hosts_are_selected_and_tensorboard_is_not(render):
 
 def test_tensorboard_reads_the_claim_of_its_logdir(render):
     values = {
-        "data": [{"claim": "a", "mountPath": "/data"}, {"claim": "b", "mountPath": "/data/logs", "subPath": "x/y"}],
+        "data": [
+            {"claim": "a", "mountPath": "/data"},
+            {"claim": "b", "mountPath": "/data/logs", "subPath": "x/y"},
+        ],
         "tensorboard": {"enabled": True, "logdir": "/data/logs/run"},
     }
     pod = render(values).pod("tensorboard")

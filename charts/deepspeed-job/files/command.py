@@ -1,6 +1,7 @@
 """The user's command: how it is made from the values, run, listened to, and ended."""
 
 import collections
+import contextlib
 import os
 import signal
 import subprocess
@@ -24,7 +25,11 @@ def make_command(run: dict) -> list:
     would add an argument of its own; the variable LOCAL_RANK says the same.
     """
     if "script" in run:
-        launcher_args = [one for one in run.get("launcherArgs", []) if one not in ("--module", "--no_python", "--no_local_rank")]
+        launcher_args = [
+            one
+            for one in run.get("launcherArgs", [])
+            if one not in ("--module", "--no_python", "--no_local_rank")
+        ]
         return ["deepspeed", "--no_local_rank", *launcher_args, str(FILES / "rank.py")]
     if isinstance(run["command"], str):
         return [find_programs(["bash"], "launcher")["bash"], "-c", run["command"]]
@@ -41,7 +46,12 @@ class Command:
         self.started = time.time()
         # A session of its own, so that a signal can reach all of it.
         self.process = subprocess.Popen(
-            argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+            argv,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
         )
         pipes = [(self.process.stdout, sys.stdout.buffer), (self.process.stderr, sys.stderr.buffer)]
         self._pumps = [threading.Thread(target=self._pump, args=pipe, daemon=True) for pipe in pipes]
@@ -90,10 +100,8 @@ class Command:
             self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
-        except ProcessLookupError:
-            pass
 
     def wait(self, spare: frozenset = frozenset()) -> int:
         """Wait for the end and return the exit code as a shell would. What it left behind is killed, but not the pids in `spare`."""

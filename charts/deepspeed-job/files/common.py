@@ -41,11 +41,15 @@ def find_programs(names: list, role: str) -> dict:
 
     Raises Refusal naming those that the image lacks.
     """
-    path = os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
+    path = (
+        os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
+    )
     found = {name: shutil.which(name, path=path) for name in names}
     missing = [name for name, where in found.items() if where is None]
     if missing:
-        raise Refusal(f"the image of the {role} lacks {', '.join(missing)}: install openssh-server, openssh-client, pdsh and procps in it")
+        raise Refusal(
+            f"the image of the {role} lacks {', '.join(missing)}: install openssh-server, openssh-client, pdsh and procps in it"
+        )
     return found
 
 
@@ -59,7 +63,7 @@ def current_user() -> pwd.struct_passwd:
         entry = pwd.getpwuid(uid)
     except KeyError:
         try:
-            with open("/etc/passwd", "a") as passwd:
+            with Path("/etc/passwd").open("a") as passwd:
                 passwd.write(f"job:x:{uid}:{os.getgid()}:job:/tmp:/bin/sh\n")
         except OSError:
             raise Refusal(
@@ -67,8 +71,10 @@ def current_user() -> pwd.struct_passwd:
                 "set podSecurityContext.runAsUser to a uid that the image knows, or add one to the image"
             ) from None
         return pwd.getpwuid(uid)
-    if not os.access(entry.pw_shell, os.X_OK) or os.path.basename(entry.pw_shell) in ("nologin", "false"):
-        raise Refusal(f"the shell of user {entry.pw_name} is {entry.pw_shell!r}, so sshd lets it not in: give it /bin/sh in the image")
+    if not os.access(entry.pw_shell, os.X_OK) or Path(entry.pw_shell).name in ("nologin", "false"):
+        raise Refusal(
+            f"the shell of user {entry.pw_name} is {entry.pw_shell!r}, so sshd lets it not in: give it /bin/sh in the image"
+        )
     return entry
 
 
@@ -76,12 +82,12 @@ def write_private(path: Path, data: bytes) -> None:
     """Write a file that only this user can read, whole or not at all."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
         out.write(data)
     part.rename(path)
 
 
-def finish(phase: str, exitCode: int, reason: str, message: str, **more: object) -> None:  # noqa: N803
+def finish(phase: str, exitCode: int, reason: str, message: str, **more: object) -> None:
     """Leave a small JSON for `dsjob status` and say the same in the log. Kubernetes keeps 4096 bytes of it."""
     report = {"phase": phase, "exitCode": exitCode, "reason": reason, "message": message, **more}
     lines = list(report.get("lastLines", []))

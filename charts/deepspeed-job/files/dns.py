@@ -27,7 +27,7 @@ def parse_resolv_conf(text: str) -> tuple:
         if words[:1] == ["nameserver"] and not server:
             server = words[1]
         if words[:1] == ["search"]:
-            domain = (words + [""])[1]
+            domain = [*words, ""][1]
     return server, domain
 
 

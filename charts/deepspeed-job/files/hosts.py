@@ -45,10 +45,14 @@ class Unreachable(Exception):
 def write_settings(run: dict, hosts: list) -> None:
     """Write hostfile, ssh settings and known_hosts into /job."""
     keygen = find_programs(["ssh", "ssh-keygen"], "launcher")["ssh-keygen"]
-    public = subprocess.run([keygen, "-y", "-P", "", "-f", str(SSH / "id")], capture_output=True, text=True, check=True).stdout
+    public = subprocess.run(
+        [keygen, "-y", "-P", "", "-f", str(SSH / "id")], capture_output=True, text=True, check=True
+    ).stdout
     write_private(SSH / "known_hosts", f"* {public}".encode())
     user = current_user().pw_name
-    write_private(SSH / "config", SSH_CONFIG.format(name=run["name"], port=run["port"], user=user, ssh=SSH).encode())
+    write_private(
+        SSH / "config", SSH_CONFIG.format(name=run["name"], port=run["port"], user=user, ssh=SSH).encode()
+    )
     HOSTFILE.write_text("".join(f"{host} slots={run['slots']}\n" for host in hosts))
 
 
@@ -60,7 +64,10 @@ def step_of(stderr: str) -> str:
     if "permission denied" in text:
         return "authenticate"
     # Another host key: the address was that of an earlier pod, and now is another's.
-    if not text or any(word in text for word in ("connection", "connect to", "timed out", "no route", "broken pipe", "host key")):
+    if not text or any(
+        word in text
+        for word in ("connection", "connect to", "timed out", "no route", "broken pipe", "host key")
+    ):
         return "connect"
     return "execute"
 
@@ -90,8 +97,18 @@ class Link:
 
     def _open(self) -> None:
         self.close()
-        argv = [find_programs(["ssh"], "launcher")["ssh"], "-F", str(SSH / "config"), "-o", "ConnectTimeout=2", self.host, "@watch"]
-        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        argv = [
+            find_programs(["ssh"], "launcher")["ssh"],
+            "-F",
+            str(SSH / "config"),
+            "-o",
+            "ConnectTimeout=2",
+            self.host,
+            "@watch",
+        ]
+        self._process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
         if json.loads(self._process.stdout.readline() or "{}").get("event") != "ready":
             raise self._why()
         self.lost, self._report = None, queue.Queue()
@@ -100,7 +117,9 @@ class Link:
     def _why(self) -> Unreachable:
         text = self._process.stderr.read().decode(errors="replace").strip()
         code = self._process.wait()
-        return Unreachable(self.host, step_of(text) if code == 255 else "execute", text or f"ssh ended with {code}")
+        return Unreachable(
+            self.host, step_of(text) if code == 255 else "execute", text or f"ssh ended with {code}"
+        )
 
     def _read(self, process: subprocess.Popen, report: queue.Queue) -> None:
         for line in process.stdout:
@@ -162,7 +181,7 @@ class Workers:
     def reports(self) -> dict:
         """Return the report of each host, and end the links."""
         with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
-            answers = dict(zip([link.host for link in self.links], pool.map(lambda link: link.report(30), self.links)))
+            answers = dict(pool.map(lambda link: (link.host, link.report(30)), self.links))
         for link in self.links:
             link.close()
         return answers

@@ -31,11 +31,15 @@ class Api:
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ["KUBERNETES_SERVICE_PORT"])
         return http.client.HTTPSConnection(host, port, timeout=timeout, context=self._tls)
 
-    def _send(self, link: http.client.HTTPSConnection, method: str, path: str, body: object = None) -> http.client.HTTPResponse:
+    def _send(
+        self, link: http.client.HTTPSConnection, method: str, path: str, body: object = None
+    ) -> http.client.HTTPResponse:
         # Read at each call: the kubelet renews the token.
         headers = {"Authorization": "Bearer " + (ACCOUNT / "token").read_text(), "Accept": "application/json"}
         if body is not None:
-            headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
+            headers["Content-Type"] = (
+                "application/merge-patch+json" if method == "PATCH" else "application/json"
+            )
         link.request(method, path, None if body is None else json.dumps(body), headers)
         return link.getresponse()
 
@@ -54,7 +58,11 @@ class Api:
                 if answer.status < 300:
                     return json.loads(text)
                 error = ApiError(answer.status, text.decode(errors="replace"))
-                again = answer.status >= 500 or answer.status == 429 or (answer.status == 403 and time.monotonic() < self._born + 5)
+                again = (
+                    answer.status >= 500
+                    or answer.status == 429
+                    or (answer.status == 403 and time.monotonic() < self._born + 5)
+                )
                 if not again or time.monotonic() > until:
                     raise error
             except (OSError, http.client.HTTPException):
@@ -67,7 +75,9 @@ class Api:
         """Yield the objects of a watch as they change, the present one first, for at most so many seconds."""
         link = self._connect(timeout=seconds + 5)
         try:
-            answer = self._send(link, "GET", f"{path.format(ns=self.namespace)}&watch=1&timeoutSeconds={seconds}")
+            answer = self._send(
+                link, "GET", f"{path.format(ns=self.namespace)}&watch=1&timeoutSeconds={seconds}"
+            )
             if answer.status >= 300:
                 raise ApiError(answer.status, answer.read().decode(errors="replace"))
             for line in answer:

@@ -53,7 +53,9 @@ class Launcher:
                 return
             except OSError:
                 if time.monotonic() > deadline:
-                    raise Refusal("the sidecar `workers` does not run: see its log (kubectl logs POD -c workers)") from None
+                    raise Refusal(
+                        "the sidecar `workers` does not run: see its log (kubectl logs POD -c workers)"
+                    ) from None
                 time.sleep(0.02)
 
     def await_workers(self, deadline: float) -> None:
@@ -79,7 +81,7 @@ class Launcher:
                     if event["event"] == "go":
                         self.link.settimeout(None)
                         return
-            except TimeoutError:
+            except socket.timeout:
                 raise TimeoutError(
                     f"only {ready} of {count} workers were ready after {self.run['startTimeout']} s (run.startTimeout): "
                     f"`kubectl describe pods` of those that are Pending says why"
@@ -90,13 +92,20 @@ class Launcher:
         """Log in to every worker, run the command once and return its verdict."""
         began = time.monotonic()
         self.workers.greet(deadline)
-        say(f"{len(self.hosts)} worker{'s' * (len(self.hosts) > 1)} connected in {time.monotonic() - began:.1f} s")
+        say(
+            f"{len(self.hosts)} worker{'s' * (len(self.hosts) > 1)} connected in {time.monotonic() - began:.1f} s"
+        )
         argv = make_command(self.run["run"])
         say(f"run: {self.run['run'].get('command') or shlex.join(argv)}")
         try:
             self.command = Command(argv, self.environment())
         except OSError as error:
-            return {"phase": "Failed", "exitCode": 127, "reason": "CommandFailed", "message": f"{argv[0]}: {error.strerror}"}
+            return {
+                "phase": "Failed",
+                "exitCode": 127,
+                "reason": "CommandFailed",
+                "message": f"{argv[0]}: {error.strerror}",
+            }
         with contextlib.suppress(OSError):
             self.link.sendall(b"running")
         if self.stopping:
@@ -119,9 +128,17 @@ class Launcher:
                     self.await_workers(deadline)
                 result = self.attempt(deadline)
             except (Refusal, hosts.Unreachable, TimeoutError) as error:
-                reason = {Refusal: "CannotStart", TimeoutError: "StartTimeout"}.get(type(error), "WorkerUnreachable")
+                reason = {Refusal: "CannotStart", TimeoutError: "StartTimeout"}.get(
+                    type(error), "WorkerUnreachable"
+                )
                 host = getattr(error, "host", "").partition(".")[0]
-                result = {"phase": "Failed", "exitCode": 1, "reason": reason, "message": str(error), "host": host}
+                result = {
+                    "phase": "Failed",
+                    "exitCode": 1,
+                    "reason": reason,
+                    "message": str(error),
+                    "host": host,
+                }
             if result["phase"] == "Succeeded" or self.stopping or self.restarts >= self.run["maxRestarts"]:
                 return result
             self.restarts += 1
@@ -133,7 +150,9 @@ class Launcher:
             return
         self.stopping = True
         if self.command:
-            threading.Thread(target=self.command.stop, args=[GRACE_SECONDS - LAST_WORDS_SECONDS], daemon=True).start()
+            threading.Thread(
+                target=self.command.stop, args=[GRACE_SECONDS - LAST_WORDS_SECONDS], daemon=True
+            ).start()
         else:
             finish("Failed", 143, "Stopped", "stopped before the command was started")
             os._exit(143)
@@ -144,7 +163,11 @@ def main() -> int:
     launcher = Launcher()
     signal.signal(signal.SIGTERM, launcher.stop)
     result = launcher.work()
-    times = {"restarts": launcher.restarts, "startedAt": timestamp(launcher.born), "endedAt": timestamp(time.time())}
+    times = {
+        "restarts": launcher.restarts,
+        "startedAt": timestamp(launcher.born),
+        "endedAt": timestamp(time.time()),
+    }
     finish(**result, **times)
     return result["exitCode"]
 

@@ -27,7 +27,10 @@ def run(command: str) -> int:
     name = f"{time.time_ns()}-{os.getpid()}"
     facts = {"pid": os.getpid(), "startedAt": time.time()}
     shell = current_user().pw_shell
-    environment = {**sessions.load_environment(), **{key: value for key, value in os.environ.items() if key in ("SSH_TTY", "TERM")}}
+    environment = {
+        **sessions.load_environment(),
+        **{key: value for key, value in os.environ.items() if key in ("SSH_TTY", "TERM")},
+    }
 
     def end(number: int, _: object) -> None:
         # Lost the connection: nobody reads a last word, so the ranks get little time.
@@ -56,7 +59,12 @@ def watch() -> int:
                 return 0
             # The launcher asks when its side has ended; what the lost connections ended here takes a moment.
             sessions.settle(15)
-            print(json.dumps({"event": "report", "sessions": sessions.records(), "oomKills": sessions.oom_kills()}), flush=True)
+            print(
+                json.dumps(
+                    {"event": "report", "sessions": sessions.records(), "oomKills": sessions.oom_kills()}
+                ),
+                flush=True,
+            )
         for one in sessions.records():
             if "exitCode" in one and one["startedAt"] not in told:
                 told.add(one["startedAt"])

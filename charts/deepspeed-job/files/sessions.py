@@ -21,12 +21,19 @@ OOM_FILES = [Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/m
 
 def save_environment(environment: dict) -> None:
     """Keep the container's environment, in memory and for this user only. sshd overwrites /proc/1/environ."""
-    write_private(ENVIRONMENT, b"\0".join(f"{key}={value}".encode(errors="surrogateescape") for key, value in environment.items()))
+    write_private(
+        ENVIRONMENT,
+        b"\0".join(f"{key}={value}".encode(errors="surrogateescape") for key, value in environment.items()),
+    )
 
 
 def load_environment() -> dict:
     """Return the container's environment."""
-    pairs = (pair.decode(errors="surrogateescape").partition("=") for pair in ENVIRONMENT.read_bytes().split(b"\0") if pair)
+    pairs = (
+        pair.decode(errors="surrogateescape").partition("=")
+        for pair in ENVIRONMENT.read_bytes().split(b"\0")
+        if pair
+    )
     return {key: value for key, _, value in pairs}
 
 
@@ -37,7 +44,10 @@ def record(name: str, **facts: object) -> None:
 
 def records() -> list:
     """Return what is known of all sessions since the last `forget`, oldest first."""
-    return sorted((json.loads(path.read_text()) for path in RECORDS.glob("[!.]*.json")), key=lambda one: one["startedAt"])
+    return sorted(
+        (json.loads(path.read_text()) for path in RECORDS.glob("[!.]*.json")),
+        key=lambda one: one["startedAt"],
+    )
 
 
 def forget() -> None:

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from datetime import datetime, timezone
+from pathlib import Path
 
 from common import SOCKET, SSH, Refusal, current_user, find_programs, load_run, say, write_private
 from kubeapi import Api, ApiError
@@ -52,7 +53,9 @@ def has_old_workers(stateful_set: dict) -> bool:
     """Tell whether pods of an older revision may still exist."""
     status = stateful_set.get("status", {})
     current = status.get("observedGeneration", 0) >= stateful_set["metadata"]["generation"]
-    return status.get("replicas", 0) > 0 and (not current or status.get("updatedReplicas", 0) < status["replicas"])
+    return status.get("replicas", 0) > 0 and (
+        not current or status.get("updatedReplicas", 0) < status["replicas"]
+    )
 
 
 class Sidecar:
@@ -66,7 +69,9 @@ class Sidecar:
         self.lease_path = f"/apis/coordination.k8s.io/v1/namespaces/{{ns}}/leases/{name}"
         self.secret_path = f"/api/v1/namespaces/{{ns}}/secrets/{os.environ['SECRET_NAME']}"
         self.set_path = f"/apis/apps/v1/namespaces/{{ns}}/statefulsets/{name}-worker"
-        self.watch_path = f"/apis/apps/v1/namespaces/{{ns}}/statefulsets?fieldSelector=metadata.name%3D{name}-worker"
+        self.watch_path = (
+            f"/apis/apps/v1/namespaces/{{ns}}/statefulsets?fieldSelector=metadata.name%3D{name}-worker"
+        )
         self.phase = "Starting"
         self.changed = threading.Event()
         self.ending = threading.Event()
@@ -82,7 +87,12 @@ class Sidecar:
             lease = self.api.call("GET", self.lease_path)
             spec = lease.setdefault("spec", {})
             if lease_is_free(spec, self.me, time.time()):
-                spec.update(holderIdentity=self.me, leaseDurationSeconds=LEASE_SECONDS, acquireTime=now(), renewTime=now())
+                spec.update(
+                    holderIdentity=self.me,
+                    leaseDurationSeconds=LEASE_SECONDS,
+                    acquireTime=now(),
+                    renewTime=now(),
+                )
                 try:
                     self.api.call("PUT", self.lease_path, lease)
                     return
@@ -116,8 +126,10 @@ class Sidecar:
         if not data.get("ssh-privatekey"):
             with tempfile.TemporaryDirectory(dir=SSH.parent) as folder:
                 program = find_programs(["ssh-keygen"], "launcher")["ssh-keygen"]
-                subprocess.run([program, "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", f"{folder}/key"], check=True)
-                with open(f"{folder}/key", "rb") as key:
+                subprocess.run(
+                    [program, "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", f"{folder}/key"], check=True
+                )
+                with Path(folder, "key").open("rb") as key:
                     data = {"ssh-privatekey": base64.b64encode(key.read()).decode()}
             # The resourceVersion makes it fail if another launcher was faster.
             patch = {"metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]}, "data": data}
@@ -219,7 +231,7 @@ class Sidecar:
             while link.recv(64):
                 self.phase = "Running"
                 self.changed.set()
-        except TimeoutError:
+        except socket.timeout:
             say("the launcher's container has not started in time")
         except OSError:
             pass

@@ -21,7 +21,13 @@ def tail_of(lines: list, host: str) -> list:
 
 def explain_code(code: int) -> str:
     """Return an exit code with its meaning where it has one: a shell's 128 + signal, Python's 256 - signal."""
-    names = {9: "killed", 6: "aborted", 7: "bus error, often a too small /dev/shm", 11: "segmentation fault", 15: "terminated"}
+    names = {
+        9: "killed",
+        6: "aborted",
+        7: "bus error, often a too small /dev/shm",
+        11: "segmentation fault",
+        15: "terminated",
+    }
     number = code - 128 if code < 192 else 256 - code
     return f"exit code {code}" + (f" ({names[number]})" if number in names else "")
 
@@ -42,7 +48,9 @@ def judge(code: int, lines: list, answers: dict, stopped: bool) -> dict:
             result = session.get("exitCode")
             if result != 0:
                 # One without a result was itself killed; it sorts last, since the cause is rather what ended by itself.
-                failed.append((session.get("endedAt", float("inf")), short(host), 137 if result is None else result))
+                failed.append(
+                    (session.get("endedAt", float("inf")), short(host), 137 if result is None else result)
+                )
     failed.sort()
 
     def verdict(reason: str, message: str, host: str = "", exit_code: int = code or 1) -> dict:
@@ -54,9 +62,19 @@ def judge(code: int, lines: list, answers: dict, stopped: bool) -> dict:
     if stopped:
         return verdict("Stopped", "stopped before it ended", exit_code=code or 143)
     if code == 0 and not failed and not unreachable:
-        return {"phase": "Succeeded", "exitCode": 0, "reason": "Completed", "message": "every rank ended with 0", "lastLines": []}
+        return {
+            "phase": "Succeeded",
+            "exitCode": 0,
+            "reason": "Completed",
+            "message": "every rank ended with 0",
+            "lastLines": [],
+        }
     if killed:
-        return verdict("OOMKilled", f"the kernel killed a process on {killed[0]} for want of memory: raise workers.resources.limits.memory", killed[0])
+        return verdict(
+            "OOMKilled",
+            f"the kernel killed a process on {killed[0]} for want of memory: raise workers.resources.limits.memory",
+            killed[0],
+        )
     if unreachable:
         host, text = next(iter(unreachable.items()))
         return verdict("WorkerLost", f"the connection to {host} is lost: {text}", host)

@@ -7,7 +7,19 @@ import sys
 from pathlib import Path
 
 import sessions
-from common import FILES, JOB, PYTHON, SSH, TERMINATION_LOG, Refusal, current_user, find_programs, load_run, say, write_private
+from common import (
+    FILES,
+    JOB,
+    PYTHON,
+    SSH,
+    TERMINATION_LOG,
+    Refusal,
+    current_user,
+    find_programs,
+    load_run,
+    say,
+    write_private,
+)
 
 KEY = Path("/etc/deepspeed-job/ssh-privatekey")
 
@@ -43,9 +55,13 @@ def prepare(run: dict) -> list:
     sessions.save_environment(dict(os.environ))
     # A copy: no mode of a mounted Secret suits every uid and fsGroup.
     write_private(SSH / "id", KEY.read_bytes())
-    public = subprocess.run([programs["ssh-keygen"], "-y", "-P", "", "-f", str(SSH / "id")], capture_output=True)
+    public = subprocess.run(
+        [programs["ssh-keygen"], "-y", "-P", "", "-f", str(SSH / "id")], capture_output=True
+    )
     if public.returncode:
-        raise Refusal(f"the key in the Secret is not usable: {public.stderr.decode(errors='replace').strip()}")
+        raise Refusal(
+            f"the key in the Secret is not usable: {public.stderr.decode(errors='replace').strip()}"
+        )
     write_private(SSH / "authorized_keys", public.stdout)
     settings = SSHD_CONFIG.format(port=run["port"], ssh=SSH, python=" ".join(PYTHON), files=FILES)
     write_private(SSH / "sshd_config", settings.encode())
@@ -67,14 +83,14 @@ def serve(sshd: list) -> int:
     while True:
         pid, status = os.wait()
         if pid == daemon.pid:
-            return os.waitstatus_to_exitcode(status) if status else 0
+            return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 1
 
 
 def main() -> int:
     """Serve the launcher; return the exit code of the container."""
     try:
         JOB.joinpath("worker").mkdir(exist_ok=True)
-        return max(0, serve(prepare(load_run())))
+        return serve(prepare(load_run()))
     except Refusal as refusal:
         say(f"Failed: {refusal}")
         TERMINATION_LOG.write_text(str(refusal))

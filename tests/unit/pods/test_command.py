@@ -12,7 +12,21 @@ import pytest
 from command import Command, make_command
 from rank import argv_of
 
-NASTY = ["", "a b", "$HOME", "`id`", 'q"uo\'te', "%h", "tab\there", "line\nbreak", "{{ x }}", "--flag=1", "ünïcode", "a(b)", "*"]
+NASTY = [
+    "",
+    "a b",
+    "$HOME",
+    "`id`",
+    "q\"uo'te",
+    "%h",
+    "tab\there",
+    "line\nbreak",
+    "{{ x }}",
+    "--flag=1",
+    "ünïcode",
+    "a(b)",
+    "*",
+]
 
 
 def wait_for(condition):
@@ -37,7 +51,9 @@ def test_a_list_is_run_without_a_shell():
 
 
 def test_a_script_is_started_through_rank_py_so_that_pdsh_never_sees_its_arguments():
-    argv = make_command({"script": "train.py", "args": NASTY, "launcherArgs": ["--module", "--master_port", "29501"]})
+    argv = make_command(
+        {"script": "train.py", "args": NASTY, "launcherArgs": ["--module", "--master_port", "29501"]}
+    )
     assert argv[:4] == ["deepspeed", "--no_local_rank", "--master_port", "29501"]
     assert argv[4].endswith("/rank.py")
     assert len(argv) == 5
@@ -56,7 +72,9 @@ def test_rank_becomes_the_script_with_its_exact_arguments(launcher_args, argv):
 
 
 def test_output_passes_unchanged_and_its_last_lines_are_kept(capfdbinary):
-    running = run_python("import sys; sys.stdout.buffer.write(b'one\\r50%\\r100%\\n\\xff\\nno end'); print('oh', file=sys.stderr)")
+    running = run_python(
+        "import sys; sys.stdout.buffer.write(b'one\\r50%\\r100%\\n\\xff\\nno end'); print('oh', file=sys.stderr)"
+    )
     assert running.wait() == 0
     out, err = capfdbinary.readouterr()
     assert out == b"one\r50%\r100%\n\xff\nno end"
@@ -94,7 +112,9 @@ def test_what_the_command_left_behind_is_killed_but_not_what_is_spared():
 
 
 def test_what_ignores_term_is_killed():
-    running = run_python("import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)")
+    running = run_python(
+        "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    )
     wait_for(lambda: "deaf" in running.last_lines)
     running.stop(grace=0.2)
     assert running.wait() == 137

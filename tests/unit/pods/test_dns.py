@@ -12,7 +12,10 @@ import pytest
 @pytest.mark.parametrize(
     ("text", "result"),
     [
-        ("search team.svc.cluster.local svc.cluster.local\nnameserver 10.0.0.10\noptions ndots:5\n", ("10.0.0.10", "team.svc.cluster.local")),
+        (
+            "search team.svc.cluster.local svc.cluster.local\nnameserver 10.0.0.10\noptions ndots:5\n",
+            ("10.0.0.10", "team.svc.cluster.local"),
+        ),
         ("nameserver fd00::10\nnameserver 10.0.0.10\n", ("fd00::10", "")),
         ("# nothing\nsearch\n", ("", "")),
     ],
@@ -30,7 +33,8 @@ def test_a_query_is_for_a_record_that_nobody_else_asks_for():
 
 
 @pytest.mark.parametrize(
-    ("flags", "number", "exists"), [(0x8180, 7, True), (0x8183, 7, False), (0x8182, 7, False), (0x8180, 8, False), (0x8184, 7, True)]
+    ("flags", "number", "exists"),
+    [(0x8180, 7, True), (0x8183, 7, False), (0x8182, 7, False), (0x8180, 8, False), (0x8184, 7, True)],
 )
 def test_a_name_exists_unless_that_is_denied(flags, number, exists):
     assert dns.tells_existence(struct.pack(">HHHHHH", 7, flags, 1, 0, 0, 0), number) is exists
@@ -46,7 +50,10 @@ def test_a_name_that_comes_later_is_waited_for(monkeypatch, tmp_path):
             query, client = server.recvfrom(512)
             asked.append(query)
             found = len(asked) == 5
-            server.sendto(query[:2] + struct.pack(">HHHHH", 0x8180 if found else 0x8183, 1, 0, 0, 0) + query[12:], client)
+            server.sendto(
+                query[:2] + struct.pack(">HHHHH", 0x8180 if found else 0x8183, 1, 0, 0, 0) + query[12:],
+                client,
+            )
 
     threading.Thread(target=serve, daemon=True).start()
     monkeypatch.setattr(dns, "RESOLV_CONF", tmp_path / "resolv.conf")

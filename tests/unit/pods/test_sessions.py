@@ -25,7 +25,14 @@ def wait_for(condition):
 
 
 def test_the_environment_survives_whatever_it_holds():
-    environment = {"EMPTY": "", "LINES": "a\nb\n\n", "EQUALS": "=x==", "QUOTES": "'\"`$HOME", "BYTES": "\udcff\udcfe", "ÜMLAUT": "ß"}
+    environment = {
+        "EMPTY": "",
+        "LINES": "a\nb\n\n",
+        "EQUALS": "=x==",
+        "QUOTES": "'\"`$HOME",
+        "BYTES": "\udcff\udcfe",
+        "ÜMLAUT": "ß",
+    }
     sessions.save_environment(environment)
     assert sessions.load_environment() == environment
     assert sessions.ENVIRONMENT.stat().st_mode & 0o777 == 0o600
@@ -41,7 +48,13 @@ def test_records_come_oldest_first_and_are_forgotten():
 
 def test_every_process_below_is_ended_also_one_that_left_its_session_and_one_that_is_deaf():
     leaves = "import os, signal, time; os.setsid(); signal.signal(15, signal.SIG_IGN); time.sleep(60)"
-    parent = subprocess.Popen([sys.executable, "-c", f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {leaves!r}]).wait()"])
+    parent = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {leaves!r}]).wait()",
+        ]
+    )
     wait_for(lambda: len(processes.descendants(parent.pid)) == 1)
     grandchild = processes.descendants(parent.pid)[0]
     processes.end_below(parent.pid, grace=0.2)

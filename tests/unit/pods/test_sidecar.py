@@ -14,8 +14,22 @@ def stateful_set(generation=2, **status):
         ({}, True),
         ({"holderIdentity": ""}, True),
         ({"holderIdentity": "me", "renewTime": "1970-01-01T00:16:40.000000Z"}, True),
-        ({"holderIdentity": "other", "renewTime": "1970-01-01T00:16:40.000000Z", "leaseDurationSeconds": 15}, False),
-        ({"holderIdentity": "other", "renewTime": "1970-01-01T00:16:20.000000Z", "leaseDurationSeconds": 15}, True),
+        (
+            {
+                "holderIdentity": "other",
+                "renewTime": "1970-01-01T00:16:40.000000Z",
+                "leaseDurationSeconds": 15,
+            },
+            False,
+        ),
+        (
+            {
+                "holderIdentity": "other",
+                "renewTime": "1970-01-01T00:16:20.000000Z",
+                "leaseDurationSeconds": 15,
+            },
+            True,
+        ),
     ],
 )
 def test_a_lease_is_free_when_nobody_renews_it(spec, free):
@@ -28,7 +42,10 @@ def test_a_lease_is_free_when_nobody_renews_it(spec, free):
         (stateful_set(), 0),
         (stateful_set(replicas=3, updatedReplicas=3, readyReplicas=2), 2),
         (stateful_set(replicas=3, updatedReplicas=3, readyReplicas=3), 3),
-        (stateful_set(generation=3, replicas=3, updatedReplicas=3, readyReplicas=3), 0),  # the status is older than the spec
+        (
+            stateful_set(generation=3, replicas=3, updatedReplicas=3, readyReplicas=3),
+            0,
+        ),  # the status is older than the spec
         (stateful_set(replicas=3, updatedReplicas=1, readyReplicas=3), 0),  # two are of an older run
     ],
 )

@@ -8,7 +8,9 @@ HOSTS = ["job-worker-0.job", "job-worker-1.job"]
 
 def answer(*codes, oom=0, begin=10.0):
     """What a host reports whose sessions ended with these codes, one second apart."""
-    ended = [{"startedAt": 1.0, "pid": 7, "exitCode": code, "endedAt": begin + i} for i, code in enumerate(codes)]
+    ended = [
+        {"startedAt": 1.0, "pid": 7, "exitCode": code, "endedAt": begin + i} for i, code in enumerate(codes)
+    ]
     return {"sessions": ended, "oomKills": oom}
 
 
@@ -42,7 +44,9 @@ def test_a_command_that_uses_no_worker_succeeds_on_its_own_exit_code():
 def test_zero_from_the_command_alone_is_no_success(answers, reason, host):
     """`deepspeed` exits with 0 when pdsh is killed, whatever the ranks do."""
     result = verdict(0, *answers)
-    if reason == "Succeeded":  # a data loader's child may be killed and replaced; the ranks say that they are fine
+    if (
+        reason == "Succeeded"
+    ):  # a data loader's child may be killed and replaced; the ranks say that they are fine
         assert result["phase"] == "Succeeded"
         return
     assert (result["phase"], result["reason"], result["host"]) == ("Failed", reason, host)
@@ -90,7 +94,8 @@ def test_last_lines_are_the_failed_hosts_own_and_not_the_noise_after_them():
 
 
 @pytest.mark.parametrize(
-    ("code", "text"), [(1, "exit code 1"), (137, "killed"), (247, "killed"), (135, "shm"), (139, "segmentation")]
+    ("code", "text"),
+    [(1, "exit code 1"), (137, "killed"), (247, "killed"), (135, "shm"), (139, "segmentation")],
 )
 def test_exit_codes_are_decoded(code, text):
     assert text in explain_code(code)
