@@ -43,7 +43,7 @@ render: setup helm ## tests of what the chart renders
 .PHONY: e2e
 e2e: setup helm ## tests on the real cluster (starts the one-node cluster, or E2E_KUBECONFIG=file for one of yours)
 	@if [ -z "$(E2E_KUBECONFIG)" ]; then $(MAKE) image; fi
-	@E2E_KUBECONFIG="$(or $(E2E_KUBECONFIG),$(STATE)/cluster/kubeconfig)" $(PY) -m pytest -v tests/e2e $(ARGS)
+	@E2E_KUBECONFIG="$(or $(E2E_KUBECONFIG),$(STATE)/cluster/kubeconfig)" $(PY) -m pytest -n 3 --dist loadfile tests/e2e $(ARGS)
 
 .PHONY: lint
 lint: setup helm ## ruff, mypy, yamllint, shellcheck, helm lint
@@ -56,6 +56,11 @@ generate: setup ## write the schema and the tables that follow from values.schem
 .PHONY: verify
 verify: setup ## fail where a generated file is stale
 	@$(PY) hack/generate.py --check
+	@cluster/build --check
+
+.PHONY: lock
+lock: ## write requirements.lock anew from pyproject.toml (PYTHON=python3.10, the oldest that is supported)
+	@hack/lock "$(or $(PYTHON),python3.10)"
 
 .PHONY: helm
 helm: ## build helm, if it is not there

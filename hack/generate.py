@@ -24,7 +24,9 @@ def resolve(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
     return schema if ref is None else resolve(root["definitions"][ref.rsplit("/", 1)[1]], root)
 
 
-def rows(schema: dict[str, Any], root: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any], bool]]:
+def rows(
+    schema: dict[str, Any], root: dict[str, Any], path: str = ""
+) -> Iterator[tuple[str, dict[str, Any], bool]]:
     """Yield path, schema and whether it is required, of every key, in the schema's order."""
     for name, child in schema.get("properties", {}).items():
         if child is False:  # a name that is refused
@@ -49,7 +51,13 @@ def table(root: dict[str, Any]) -> str:
     """Return the Markdown table of all keys."""
     lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for path, schema, required in rows(root, root):
-        default = "**required**" if required else f"`{json.dumps(schema['default'])}`" if "default" in schema else ""
+        default = (
+            "**required**"
+            if required
+            else f"`{json.dumps(schema['default'])}`"
+            if "default" in schema
+            else ""
+        )
         meaning = schema.get("description", "")
         if schema.get("enum"):
             meaning += " One of " + ", ".join(f"`{value}`" for value in schema["enum"]) + "."
