@@ -4,7 +4,7 @@ import re
 import uuid
 
 import pytest
-from lab import Job, Namespace
+from lab import Job, Namespace, namespaces_left, wait_for
 
 
 def named(request):
@@ -14,9 +14,18 @@ def named(request):
 
 @pytest.fixture
 def namespace(request):
-    space = Namespace(named(request))
+    """A namespace with Pod Security `restricted`, or the level that a parameter says."""
+    space = Namespace(named(request), *([request.param] if hasattr(request, "param") else []))
     yield space
     space.delete()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left(worker_id):
+    """After the last test, no namespace of a test is there."""
+    yield
+    if worker_id == "master":
+        wait_for(lambda: not namespaces_left(), 180, lambda: f"left behind: {namespaces_left()}")
 
 
 @pytest.fixture

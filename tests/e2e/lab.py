@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -21,12 +20,17 @@ ENVIRONMENT = {
 }
 
 
-def run(*argv, code=0, stdin=None, timeout=300, **more):
-    """Run a program and return its standard output; its exit code must be `code` (None: any)."""
+def run(*argv, code=0, stdin=None, timeout=300, merge=False):
+    """Run a program and return its standard output, with `merge` its standard error too; its exit code must be `code`.
+
+    With code=None it may be any, and what subprocess.run made is returned.
+    """
+    errors = subprocess.STDOUT if merge else subprocess.PIPE
+    argv = [str(one) for one in argv]
     done = subprocess.run(
-        [str(one) for one in argv], env=ENVIRONMENT, input=stdin, capture_output=True, text=True, timeout=timeout, **more
+        argv, env=ENVIRONMENT, input=stdin, stdout=subprocess.PIPE, stderr=errors, text=True, timeout=timeout
     )
-    text = f"$ {' '.join(map(str, argv))}\n{done.stdout}{done.stderr}-> {done.returncode}"
+    text = f"$ {' '.join(argv)}\n{done.stdout}{done.stderr or ''}-> {done.returncode}"
     assert code is None or done.returncode == code, text
     return done.stdout if code is not None else done
 
@@ -41,11 +45,11 @@ def wait_for(condition, seconds, what):
 
 
 class Namespace:
-    """A namespace that enforces Pod Security `restricted`, and the tools that act in it."""
+    """A namespace that enforces Pod Security, and the tools that act in it."""
 
-    def __init__(self, name):
+    def __init__(self, name, level="restricted"):
         self.name = name
-        labels = {"pod-security.kubernetes.io/enforce": "restricted", "deepspeed-job-e2e": "true"}
+        labels = {"pod-security.kubernetes.io/enforce": level, "deepspeed-job-e2e": "true"}
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
         # Pods are refused until the namespace has it.
         wait_for(lambda: self.get("serviceaccount", "default"), 30, "no default service account")
@@ -61,21 +65,32 @@ class Namespace:
         if name:
             text = self.kubectl("get", kind, name, "-o", "json", "--ignore-not-found")
             return json.loads(text) if text else None
-        return json.loads(self.kubectl("get", kind, "-o", "json", *(["-l", selector] if selector else [])))["items"]
+        return json.loads(self.kubectl("get", kind, "-o", "json", *(["-l", selector] if selector else [])))[
+            "items"
+        ]
 
     def claim(self, name="training-data"):
         """Make a claim that all workers can mount."""
         spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-        self.apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec})
+        self.apply(
+            {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+        )
 
     def helm(self, *args, **more):
         return run("helm", "-n", self.name, *args, **more)
 
     def dsjob(self, *args, **more):
-        return run(Path(sys.executable).with_name("dsjob"), *args, "-n", self.name, **more)
+        """Run dsjob; return what a person sees of it, results and notes."""
+        return run("dsjob", *args, "-n", self.name, merge=True, **more)
 
     def delete(self):
-        run("kubectl", "delete", "namespace", self.name, "--wait=true", "--timeout=120s")
+        """Begin to delete it; the end of the session waits for all."""
+        run("kubectl", "delete", "namespace", self.name, "--wait=false")
+
+
+def namespaces_left():
+    """Return the names of the tests' namespaces that still exist."""
+    return run("kubectl", "get", "namespace", "-l", "deepspeed-job-e2e", "-o", "name").split()
 
 
 class Job:
@@ -108,7 +123,11 @@ class Job:
     def condition(self):
         """Return Complete, Failed or None."""
         job = self.kube_job()
-        true = [one["type"] for one in (job or {}).get("status", {}).get("conditions", []) if one["status"] == "True"]
+        true = [
+            one["type"]
+            for one in (job or {}).get("status", {}).get("conditions", [])
+            if one["status"] == "True"
+        ]
         return next((one for one in true if one in ("Complete", "Failed")), None)
 
     def wait_ended(self, seconds=180):
@@ -131,21 +150,27 @@ class Job:
         """Wait until the launcher's log has the text."""
 
         def seen():
-            done = self.namespace.kubectl("logs", f"job/{self.kube_job()['metadata']['name']}", "-c", "launcher", code=None)
+            done = self.namespace.kubectl(
+                "logs", f"job/{self.kube_job()['metadata']['name']}", "-c", "launcher", code=None
+            )
             return text in done.stdout
 
         wait_for(seen, seconds, lambda: f"no {text!r} in the log\n{self.describe()}")
 
     def report(self):
         """Return the launcher's termination message."""
-        status = next(one for one in self.launcher()["status"]["containerStatuses"] if one["name"] == "launcher")
+        status = next(
+            one for one in self.launcher()["status"]["containerStatuses"] if one["name"] == "launcher"
+        )
         return json.loads(status["state"]["terminated"]["message"])
 
     def describe(self):
         """Return all that helps to understand a failed test."""
         pods = self.namespace.kubectl("get", "pods,job,statefulset,events", "-o", "wide", code=None).stdout
         logs = [
-            self.namespace.kubectl("logs", pod["metadata"]["name"], "--all-containers", "--tail=40", code=None)
+            self.namespace.kubectl(
+                "logs", pod["metadata"]["name"], "--all-containers", "--tail=40", code=None
+            )
             for pod in self.namespace.get("pod", selector=self.selector)
         ]
         return "\n".join([pods, *(one.stdout + one.stderr for one in logs)])

@@ -39,7 +39,9 @@ def test_an_exit_code_is_told_with_its_host_and_last_line(job, tmp_path):
 
 def test_a_killed_pdsh_is_no_success(job, tmp_path):
     """The command ends with 0 here, as `deepspeed` does when pdsh dies by a signal."""
-    command = f"({' '.join(on_all('import time; time.sleep(60)')[:-1])} sleep 60 & sleep 2; kill -9 $!); exit 0"
+    command = (
+        f"({' '.join(on_all('import time; time.sleep(60)')[:-1])} sleep 60 & sleep 2; kill -9 $!); exit 0"
+    )
     job.install(tmp_path, workers={"count": 3}, run={"command": command})
     assert job.wait_ended() == "Failed"
     job.wait_released()
@@ -58,7 +60,9 @@ def test_a_rank_that_needs_too_much_memory(job, tmp_path):
 
 
 def test_a_deleted_worker_ends_the_run(job, tmp_path):
-    job.install(tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")})
+    job.install(
+        tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")}
+    )
     job.wait_log(": 1")
     job.namespace.kubectl("delete", "pod", "job-worker-1", "--wait=false")
     assert job.wait_ended(60) == "Failed"
@@ -66,18 +70,26 @@ def test_a_deleted_worker_ends_the_run(job, tmp_path):
     assert "job-worker-1" in job.report()["message"]
 
 
-def test_a_killed_launcher_frees_the_workers_too(job, tmp_path):
+def test_a_launcher_killed_for_memory_frees_the_workers_too(job, tmp_path):
     """The sidecar notices, since the kernel closes the launcher's connection to it."""
-    hog = "python3 -c 'x = [bytearray(1 << 20) for i in range(4096)]' & wait"
+    # The first process becomes the one that the kernel kills first.
+    hog = "echo 1000 > /proc/1/oom_score_adj; python3 -c 'x = [bytearray(1 << 20) for i in range(4096)]'"
     memory = {"memory": "128Mi"}
-    launcher = {"resources": {"requests": memory, "limits": memory}}
-    job.install(tmp_path, workers={"count": 2}, launcher=launcher, run={"command": hog})
+    job.install(
+        tmp_path,
+        workers={"count": 2},
+        launcher={"resources": {"requests": memory, "limits": memory}},
+        run={"command": hog},
+    )
     assert job.wait_ended() == "Failed"
     job.wait_released()
+    assert "OOMKilled" in job.namespace.dsjob("status", "job")
 
 
 def test_uninstall_during_a_run_leaves_nothing(job, tmp_path):
-    job.install(tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")})
+    job.install(
+        tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")}
+    )
     job.wait_log(": 1")
     assert "job" in job.namespace.dsjob("down", "job", timeout=60)
     for kind in ("pod", "job", "statefulset", "service", "secret", "lease", "role", "rolebinding"):
@@ -86,9 +98,15 @@ def test_uninstall_during_a_run_leaves_nothing(job, tmp_path):
 
 def test_workers_that_cannot_start_are_given_back_in_time(job, tmp_path):
     job.install(
-        tmp_path, workers={"count": 2, "nodeSelector": {"no": "such-node"}}, run={"command": ["true"], "startTimeout": 5}
+        tmp_path,
+        workers={"count": 2, "nodeSelector": {"no": "such-node"}},
+        run={"command": ["true"], "startTimeout": 5},
     )
-    wait_for(lambda: "such-node" in job.namespace.dsjob("status", "job") or job.condition(), 30, "status names no reason")
+    wait_for(
+        lambda: "such-node" in job.namespace.dsjob("status", "job") or job.condition(),
+        30,
+        "status names no reason",
+    )
     assert job.wait_ended(60) == "Failed"
     job.wait_released()
     report = job.report()
@@ -105,7 +123,10 @@ def test_a_command_that_is_not_there(job, tmp_path, command):
 
 def test_a_restart_goes_on_after_a_failure(job, tmp_path):
     """The second attempt finds what the first left, as a checkpoint would be."""
-    once = 'import os, sys; p = "/tmp/here"; there = os.path.exists(p); open(p, "w").close(); print("resumed" if there else "new"); sys.exit(0 if there else 5)'
+    once = (
+        'import os, sys; p = "/tmp/here"; there = os.path.exists(p); open(p, "w").close(); '
+        'print("resumed" if there else "new"); sys.exit(0 if there else 5)'
+    )
     job.install(tmp_path, workers={"count": 3}, run={"command": on_all(once), "maxRestarts": 2})
     assert job.wait_ended() == "Complete", job.describe()
     assert job.log().count(": resumed") == 3

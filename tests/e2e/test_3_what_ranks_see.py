@@ -1,12 +1,30 @@
 """What reaches the ranks: the container's environment, exact arguments, the hostfile, data; and what must not: tokens, keys."""
 
+import hashlib
 import json
 import re
 
 import pytest
 from lab import Job
 
-NASTY = ["", "a b", "$HOME", "`id`", "q\"uo'te", "%h%n", "tab\there", "line\nbreak", "{{ x }}", "a(b)", "*", "ü", "#", "\\", "$$", "$(HOME)"]
+NASTY = [
+    "",
+    "a b",
+    "$HOME",
+    "`id`",
+    "q\"uo'te",
+    "%h%n",
+    "tab\there",
+    "line\nbreak",
+    "{{ x }}",
+    "a(b)",
+    "*",
+    "ü",
+    "#",
+    "\\",
+    "$$",
+    "$(HOME)",
+]
 SHOW = "import os, sys, json; print('SEEN', json.dumps([sys.argv[1:], dict(os.environ)]))"
 
 
@@ -17,19 +35,26 @@ def seen(log):
 
 def test_every_rank_has_the_containers_environment_and_no_secret_is_in_a_log_or_config_map(job, tmp_path):
     space = job.namespace
-    space.kubectl("create", "secret", "generic", "hf", "--from-literal=token=hunter2\nsecond line")
-    env = {"PLAIN": "a $b 'c' \"d\" $(e) $$", "LINES": "x\ny\n", "TOKEN": {"secretKeyRef": {"name": "hf", "key": "token"}}}
-    show = "import os, hashlib; e = os.environ; print('SEEN', repr(e['PLAIN']), repr(e['LINES']), hashlib.md5(e['TOKEN'].encode()).hexdigest(), e['PATH'])"
-    path = tmp_path / "show.py"
-    path.write_text(show)
-    command = f'pdsh -S -w job-worker-[0-1].job "python3 -c \\"$SHOW\\""'
+    secret = "hunter2\nsecond line"
+    space.kubectl("create", "secret", "generic", "hf", f"--from-literal=token={secret}")
+    env = {
+        "PLAIN": "a $b 'c' \"d\" $(e) $$",
+        "LINES": "x\ny\n",
+        "TOKEN": {"secretKeyRef": {"name": "hf", "key": "token"}},
+    }
+    show = (
+        "import os, hashlib; e = os.environ; "
+        "print('SEEN', repr(e['PLAIN']), repr(e['LINES']), hashlib.md5(e['TOKEN'].encode()).hexdigest(), e['PATH'])"
+    )
+    command = 'pdsh -S -w job-worker-[0-1].job "python3 -c \\"$SHOW\\""'
     job.install(tmp_path, workers={"count": 2}, env={**env, "SHOW": show}, run={"command": command})
     assert job.wait_ended() == "Complete", job.describe()
     log = job.log()
     lines = re.findall(r"SEEN (.*)", log)
     assert len(lines) == 2, log
+    digest = hashlib.md5(secret.encode()).hexdigest()
     for line in lines:
-        assert line.startswith(repr(env["PLAIN"]) + " " + repr(env["LINES"]) + " 7"), line
+        assert line.startswith(f"{env['PLAIN']!r} {env['LINES']!r} {digest} /usr/"), line
     assert "hunter2" not in log
     maps = space.kubectl("get", "configmap", "-o", "yaml")
     assert "hunter2" not in maps
@@ -39,8 +64,13 @@ def test_every_rank_has_the_containers_environment_and_no_secret_is_in_a_log_or_
 def test_arguments_of_a_script_are_exact_on_every_rank(namespace, tmp_path):
     """By DeepSpeed's real launcher, through pdsh, ssh and two shells."""
     job = Job(namespace)
-    (tmp_path / "show.py").write_text(SHOW)
-    values = {"run": {"script": "/usr/bin/env", "args": ["python3", "-c", SHOW, *NASTY], "launcherArgs": ["--no_python"]}}
+    values = {
+        "run": {
+            "script": "/usr/bin/env",
+            "args": ["python3", "-c", SHOW, *NASTY],
+            "launcherArgs": ["--no_python"],
+        }
+    }
     job.install(tmp_path, workers={"count": 2, "slots": 2}, env={"DS_ACCELERATOR": "cpu"}, **values)
     assert job.wait_ended(240) == "Complete", job.describe()
     ranks = seen(job.log())
@@ -52,10 +82,13 @@ def test_arguments_of_a_script_are_exact_on_every_rank(namespace, tmp_path):
 
 
 def test_one_worker_trains_in_the_worker_and_not_in_the_launcher(job, tmp_path):
-    command = "deepspeed --no_python /bin/sh -c hostname"
-    job.install(tmp_path, run={"command": ["deepspeed", "--no_python", "--no_local_rank", "/bin/hostname"]}, env={"DS_ACCELERATOR": "cpu"})
+    job.install(
+        tmp_path,
+        run={"command": ["deepspeed", "--no_python", "--no_local_rank", "/bin/hostname"]},
+        env={"DS_ACCELERATOR": "cpu"},
+    )
     assert job.wait_ended(240) == "Complete", job.describe()
-    assert re.search(r"job-worker-0: job-worker-0$", job.log(), re.MULTILINE), command
+    assert re.search(r"job-worker-0: job-worker-0$", job.log(), re.MULTILINE)
 
 
 def test_only_the_sidecar_has_a_token(job, tmp_path):
@@ -68,9 +101,26 @@ def test_only_the_sidecar_has_a_token(job, tmp_path):
 
 @pytest.mark.parametrize("ids", [{"runAsUser": 1000}, {"runAsUser": 1000, "fsGroup": 3000}])
 def test_keys_work_for_each_user(job, tmp_path, ids):
-    job.install(tmp_path, podSecurityContext=ids, run={"command": "ssh job-worker-0.job id -u; ls -l /job/ssh/id"})
+    job.install(
+        tmp_path, podSecurityContext=ids, run={"command": "ssh job-worker-0.job id -u; ls -l /job/ssh/id"}
+    )
     assert job.wait_ended() == "Complete", job.describe()
     assert f"\n{ids['runAsUser']}\n" in job.log()
+
+
+@pytest.mark.parametrize("namespace", ["baseline"], indirect=True)
+@pytest.mark.parametrize("group", [{}, {"fsGroup": 0}, {"fsGroup": 3000}])
+def test_keys_work_for_root(job, tmp_path, group):
+    context = {"runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0, **group}
+    no_limits = {"capabilities": {"drop": []}}
+    job.install(
+        tmp_path,
+        podSecurityContext=context,
+        securityContext=no_limits,
+        run={"command": "ssh job-worker-0.job id -u"},
+    )
+    assert job.wait_ended() == "Complete", job.describe()
+    assert "\n0\n" in job.log()
 
 
 def test_a_user_without_an_entry_is_refused_with_the_reason(job, tmp_path):
