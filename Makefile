@@ -63,8 +63,8 @@ lock: ## write requirements.lock anew from pyproject.toml (PYTHON=python3.10, th
 	@hack/lock "$(or $(PYTHON),python3.10)"
 
 .PHONY: helm
-helm: ## build helm, if it is not there
-	@cluster/build helm
+helm: ## build helm and kubectl, if they are not there
+	@cluster/build helm kubectl
 
 .PHONY: cluster
 cluster: ## start the one-node cluster (cluster/README.md)

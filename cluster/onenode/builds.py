@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,14 +82,14 @@ def programs() -> list[Program]:
     ]
 
 
-def build() -> None:
-    """Build every program that is missing or whose inputs changed, saying what and how long."""
+def build(names: Sequence[str] = ()) -> None:
+    """Build those of the named programs (all by default) that are missing or whose inputs changed, saying what and how long."""
     check_pins()
-    if not stale_programs():
+    if not stale_programs(names):
         return
     need_go()
     with locked(BIN / ".lock"):
-        stale = stale_programs()
+        stale = stale_programs(names)
         total = time.monotonic()
         say(f"building {len(stale)} programs with Go into {BIN} (the first time about 10 minutes on 2 cores)")
         for number, (program, stamp) in enumerate(stale.items(), start=1):
@@ -100,10 +101,12 @@ def build() -> None:
         say(f"built in {time.monotonic() - total:.0f} s")
 
 
-def stale_programs() -> dict[Program, str]:
-    """The programs to build, with the stamps that they get."""
+def stale_programs(names: Sequence[str] = ()) -> dict[Program, str]:
+    """Those of the named programs (all by default) that are to be built, with the stamps that they get."""
     stale = {}
     for program in programs():
+        if names and program.name not in names:
+            continue
         stamp, file = stamp_of(program), stamp_file(program)
         if not (BIN / program.name).exists() or not file.exists() or file.read_text() != stamp:
             stale[program] = stamp
