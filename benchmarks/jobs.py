@@ -123,7 +123,7 @@ def start_and_end(space: Space) -> tuple[float, float]:
     """Return seconds from `helm install` to ssh on all workers, and from the launcher's end to the last worker's."""
     # A new name each time, as a new job has: the cluster's DNS remembers the addresses of an old one for 30 s.
     job = f"start-{next(NUMBERS)}"
-    path = space.values(run={"command": ["sleep", "3"]}, tensorboard={"enabled": False})
+    path = space.values(run={"command": ["sleep", "3"]}, tensorboard={"enabled": False}, data=[])
     begin = time.time()
     run("helm", "-n", space.name, "install", job, str(CHART), "-f", path)
     connected = space.wait_log(job, "workers connected") - begin

@@ -111,7 +111,7 @@ def test_workers_that_cannot_start_are_given_back_in_time(job, tmp_path):
     job.wait_released()
     report = job.report()
     assert report["reason"] == "StartTimeout"
-    assert "0 of 2" in report["message"]
+    assert "job-worker-0, job-worker-1" in report["message"]
 
 
 @pytest.mark.parametrize("command", ["deepsped train.py", ["no-such-program"]])

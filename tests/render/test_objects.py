@@ -78,15 +78,31 @@ def test_rights_are_by_name(render):
         assert not {"*", "create", "delete", "list"} & set(rule["verbs"])
 
 
-def test_the_secret_is_rendered_empty_and_not_at_all_with_an_existing_one(render):
+def test_the_secret_is_rendered_empty(render):
     assert "data" not in render().get("Secret")
-    objects = render({"ssh": {"existingSecret": "mine"}})
-    assert "Secret" not in objects.kinds()
+
+
+@pytest.mark.parametrize(
+    ("existing", "rights"),
+    [("", {"job-ssh": ["get", "patch"]}), ("mine", {"job-ssh": ["get", "patch"], "mine": ["get"]})],
+)
+def test_the_key_comes_from_the_secret_that_has_it(render, existing, rights):
+    objects = render({"ssh": {"existingSecret": existing}})
     secrets = [rule for rule in objects.get("Role")["rules"] if rule["resources"] == ["secrets"]]
-    assert secrets == [
-        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mine"], "verbs": ["get"]}
+    assert {rule["resourceNames"][0]: rule["verbs"] for rule in secrets} == rights
+    secrets = [
+        one["secret"]
+        for one in objects.pod("worker")["volumes"][0]["projected"]["sources"]
+        if "secret" in one
     ]
-    assert objects.pod("worker")["volumes"][-1]["secret"]["secretName"] == "mine"
+    assert [(one["name"], one["items"][0]["key"]) for one in secrets] == [
+        (existing or "job-ssh", "ssh-privatekey"),
+        ("job-ssh", "launcher"),
+    ]
+
+
+def test_the_launcher_does_not_mount_the_key(render):
+    assert "secret" not in json.dumps(render().pod("launcher")["volumes"])
 
 
 def test_defaults_pass_pod_security_restricted(render):

@@ -46,8 +46,8 @@ def tells_existence(message: bytes, number: int) -> bool:
     return got == number and flags & 0x000F not in (SERVER_FAILURE, NO_SUCH_NAME)
 
 
-def await_names(hosts: list, deadline: float) -> None:
-    """Wait until every host has a name, or until time.monotonic() reaches `deadline`: who looks it up then says what is missing."""
+def await_name(host: str, deadline: float) -> None:
+    """Wait until the host has a name, or until time.monotonic() reaches `deadline`."""
     server, domain = parse_resolv_conf(RESOLV_CONF.read_text())
     if not server:
         return
@@ -55,9 +55,8 @@ def await_names(hosts: list, deadline: float) -> None:
     with socket.socket(socket.AF_INET6 if ":" in server else socket.AF_INET, socket.SOCK_DGRAM) as link:
         link.settimeout(1)
         link.connect((server, PORT))
-        for host in hosts:
-            while time.monotonic() < deadline and not _exists(link, f"{host}.{domain}", next(kinds)):
-                time.sleep(0.05)
+        while time.monotonic() < deadline and not _exists(link, f"{host}.{domain}", next(kinds)):
+            time.sleep(0.05)
 
 
 def _exists(link: socket.socket, name: str, kind: int) -> bool:

@@ -8,10 +8,13 @@ import threading
 import time
 
 import dns
-from common import HOSTFILE, SSH, current_user, find_programs, say, write_private
+from common import HOSTFILE, SSH, current_user, find_programs, host_names, say, write_private
+from roster import Roster
 
 # Connections in flight at once.
 PARALLEL = 64
+# How long the master's name is waited for once it should exist. Whoever looks it up then says what is missing.
+NAME_SECONDS = 10
 
 # Every launcher that calls `ssh` gets these, through the shim `ssh`. The workers' host key is the job's own key.
 SSH_CONFIG = """\
@@ -31,6 +34,11 @@ Host {name}-worker-*
   ServerAliveInterval 5
   ServerAliveCountMax 6
 """
+# The address that the worker reported. The cluster's DNS may learn it later, or remember an earlier pod's for half a minute.
+SSH_HOST = """\
+Host {host} {short}
+  HostName {address}
+"""
 
 
 class Unreachable(Exception):
@@ -43,17 +51,23 @@ class Unreachable(Exception):
 
 
 def write_settings(run: dict, hosts: list) -> None:
-    """Write hostfile, ssh settings and known_hosts into /job."""
+    """Write hostfile, known_hosts and the ssh settings without addresses into /job."""
     keygen = find_programs(["ssh", "ssh-keygen"], "launcher")["ssh-keygen"]
-    public = subprocess.run(
-        [keygen, "-y", "-P", "", "-f", str(SSH / "id")], capture_output=True, text=True, check=True
-    ).stdout
+    argv = [keygen, "-y", "-P", "", "-f", str(SSH / "id")]
+    public = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     write_private(SSH / "known_hosts", f"* {public}".encode())
-    user = current_user().pw_name
-    write_private(
-        SSH / "config", SSH_CONFIG.format(name=run["name"], port=run["port"], user=user, ssh=SSH).encode()
-    )
     HOSTFILE.write_text("".join(f"{host} slots={run['slots']}\n" for host in hosts))
+    write_addresses(run, {})
+
+
+def write_addresses(run: dict, addresses: dict) -> None:
+    """Write the ssh settings, with the workers' addresses."""
+    settings = SSH_CONFIG.format(name=run["name"], port=run["port"], user=current_user().pw_name, ssh=SSH)
+    places = [
+        SSH_HOST.format(host=host, short=host.partition(".")[0], address=address)
+        for host, address in addresses.items()
+    ]
+    write_private(SSH / "config", (settings + "".join(places)).encode())
 
 
 def step_of(stderr: str) -> str:
@@ -76,36 +90,33 @@ class Link:
     """An ssh connection of ours to one worker, which stands as long as the attempt: it tells what ends there, and its own end tells that
     the worker is lost, whatever the user's launcher notices."""
 
-    def __init__(self, host: str, on_trouble):
+    def __init__(self, host: str, roster: Roster, on_trouble):
         self.host = host
         self.lost = None
+        self._roster = roster
         self._on_trouble = on_trouble
         self._report = None
         self._process = None
 
     def open(self, deadline: float) -> None:
-        """Log in, again until it works or time.monotonic() has reached `deadline`. Raises Unreachable."""
+        """Log in, again until it works or time.monotonic() has reached `deadline`.
+
+        Raises Unreachable, or what roster.await_address raises.
+        """
         while True:
+            address = self._roster.await_address(self.host, deadline)
             try:
-                return self._open()
+                return self._open(address)
             except Unreachable as error:
-                # A wrong key or a missing program does not mend itself. A host that is not there may: after a pod was replaced, the
-                # cluster's DNS has its old address for up to 30 s.
+                # A wrong key or a missing program does not mend itself. A worker that is gone may come back elsewhere.
                 if time.monotonic() > deadline or error.step in ("authenticate", "execute"):
                     raise
                 time.sleep(0.05)
 
-    def _open(self) -> None:
+    def _open(self, address: str) -> None:
         self.close()
-        argv = [
-            find_programs(["ssh"], "launcher")["ssh"],
-            "-F",
-            str(SSH / "config"),
-            "-o",
-            "ConnectTimeout=2",
-            self.host,
-            "@watch",
-        ]
+        options = ["-F", str(SSH / "config"), "-o", "ConnectTimeout=2", "-o", f"HostName={address}"]
+        argv = [find_programs(["ssh"], "launcher")["ssh"], *options, self.host, "@watch"]
         self._process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -157,22 +168,32 @@ class Link:
 class Workers:
     """The links to all workers. `on_trouble` is called when a command on one of them failed, or one is lost."""
 
-    def __init__(self, hosts: list, on_trouble):
-        self.links = [Link(host, on_trouble) for host in hosts]
+    def __init__(self, run: dict, on_trouble):
+        self.run = run
+        self.hosts = host_names(run)
+        self.roster = Roster(self.hosts)
+        self.links = [Link(host, self.roster, on_trouble) for host in self.hosts]
 
     def greet(self, deadline: float) -> None:
-        """Log in to every host and begin an attempt there. Raises Unreachable for the first host that cannot be used by `deadline`."""
-        dns.await_names([link.host for link in self.links], deadline)
-        with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
-            greetings = [pool.submit(link.open, deadline) for link in self.links]
-            try:
-                for count, greeting in enumerate(concurrent.futures.as_completed(greetings), start=1):
-                    greeting.result()
-                    if count % PARALLEL == 0:
-                        say(f"connecting to workers: {count}/{len(self.links)}")
-            except Unreachable:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        """Log in to every worker as soon as it has reported, and begin an attempt there.
+
+        Raises what Link.open raises for the first that cannot be used by `deadline`.
+        """
+        self.roster.await_key(deadline)
+        write_settings(self.run, self.hosts)
+        pool = concurrent.futures.ThreadPoolExecutor(PARALLEL)
+        try:
+            # The master's name is the one that every rank looks up.
+            named = pool.submit(dns.await_name, self.hosts[0], time.monotonic() + NAME_SECONDS)
+            for greeting in concurrent.futures.as_completed(
+                [pool.submit(link.open, deadline) for link in self.links]
+            ):
+                greeting.result()
+            write_addresses(self.run, self.roster.addresses)
+            say(f"all {len(self.links)} workers connected")
+            named.result()
+        finally:
+            pool.shutdown(wait=False)
 
     def pids(self) -> frozenset:
         """Return the process ids of the links."""

@@ -1,11 +1,8 @@
 """Main container of the launcher pod: waits for the workers, runs the user's command, and says truthfully how it ended."""
 
-import contextlib
-import json
 import os
 import shlex
 import signal
-import socket
 import sys
 import threading
 import time
@@ -13,7 +10,7 @@ from datetime import datetime, timezone
 
 import hosts
 from command import Command, make_command
-from common import FILES, SOCKET, Refusal, finish, host_names, load_run, say
+from common import FILES, Refusal, finish, load_run, say
 from verdict import judge
 
 # Kept back from the pod's grace period, to gather what happened and to say it.
@@ -31,70 +28,20 @@ class Launcher:
 
     def __init__(self) -> None:
         self.run = load_run()
-        self.hosts = host_names(self.run)
-        self.workers = hosts.Workers(self.hosts, self.on_trouble)
+        self.workers = hosts.Workers(self.run, self.on_trouble)
         self.command = None
         self.stopping = False
         self.restarts = 0
         self.born = time.time()
-        self.link = None
 
     def environment(self) -> dict:
         """Return the command's environment: ours, with the shims `ssh` and `deepspeed` first on PATH."""
         path = f"{FILES}:{os.environ.get('PATH', os.defpath)}"
         return {**os.environ, "PATH": path, "PDSH_RCMD_TYPE": "ssh"}
 
-    def connect(self, deadline: float) -> None:
-        """Connect to the sidecar; while the connection stands, the workers are ours."""
-        while True:
-            self.link = socket.socket(socket.AF_UNIX)
-            try:
-                self.link.connect(str(SOCKET))
-                return
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise Refusal(
-                        "the sidecar `workers` does not run: see its log (kubectl logs POD -c workers)"
-                    ) from None
-                time.sleep(0.02)
-
-    def await_workers(self, deadline: float) -> None:
-        """Wait until all workers run, saying how many do. Raises Refusal, or TimeoutError with what is missing."""
-        count, ready = self.run["workers"], 0
-        while True:
-            self.connect(deadline)
-            events = self.link.makefile("r")
-            try:
-                while True:
-                    self.link.settimeout(max(0.1, deadline - time.monotonic()))
-                    line = events.readline()
-                    if not line:
-                        break
-                    event = json.loads(line)
-                    if event["event"] == "error":
-                        raise Refusal(event["message"])
-                    if event["event"] == "ready":
-                        ready = event["ready"]
-                        say(f"waiting for workers: {ready}/{count} ready")
-                    if event["event"] == "key":
-                        hosts.write_settings(self.run, self.hosts)
-                    if event["event"] == "go":
-                        self.link.settimeout(None)
-                        return
-            except socket.timeout:
-                raise TimeoutError(
-                    f"only {ready} of {count} workers were ready after {self.run['startTimeout']} s (run.startTimeout): "
-                    f"`kubectl describe pods` of those that are Pending says why"
-                ) from None
-            say("the sidecar `workers` was restarted")
-
     def attempt(self, deadline: float) -> dict:
         """Log in to every worker, run the command once and return its verdict."""
-        began = time.monotonic()
         self.workers.greet(deadline)
-        say(
-            f"{len(self.hosts)} worker{'s' * (len(self.hosts) > 1)} connected in {time.monotonic() - began:.1f} s"
-        )
         argv = make_command(self.run["run"])
         say(f"run: {self.run['run'].get('command') or shlex.join(argv)}")
         try:
@@ -106,8 +53,7 @@ class Launcher:
                 "reason": "CommandFailed",
                 "message": f"{argv[0]}: {error.strerror}",
             }
-        with contextlib.suppress(OSError):
-            self.link.sendall(b"running")
+        self.workers.roster.tell_running()
         if self.stopping:
             self.command.stop(0)
         code = self.command.wait(spare=self.workers.pids())
@@ -124,8 +70,6 @@ class Launcher:
         while True:
             deadline = time.monotonic() + self.run["startTimeout"]
             try:
-                if not self.link:
-                    self.await_workers(deadline)
                 result = self.attempt(deadline)
             except (Refusal, hosts.Unreachable, TimeoutError) as error:
                 reason = {Refusal: "CannotStart", TimeoutError: "StartTimeout"}.get(
@@ -163,6 +107,8 @@ def main() -> int:
     launcher = Launcher()
     signal.signal(signal.SIGTERM, launcher.stop)
     result = launcher.work()
+    # The devices first, the words after.
+    launcher.workers.roster.release()
     times = {
         "restarts": launcher.restarts,
         "startedAt": timestamp(launcher.born),

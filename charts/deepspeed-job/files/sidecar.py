@@ -1,7 +1,7 @@
 """Sidecar `workers` of the launcher pod: makes the ssh key, holds the Lease, and owns the number of workers.
 
 It sets the scale to N when a run starts and to 0 when the launcher's container has ended, however that happened: the launcher keeps a
-connection to our socket, and the kernel closes it. Only this container has a token.
+connection to our socket, and the kernel closes it. Only this container has a token. Workers report here when they run, see rollcall.py.
 """
 
 import base64
@@ -18,6 +18,7 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
+import rollcall
 from common import SOCKET, SSH, Refusal, current_user, find_programs, load_run, say, write_private
 from kubeapi import Api, ApiError
 
@@ -39,23 +40,21 @@ def lease_is_free(spec: dict, me: str, at: float) -> bool:
     return at > renewed + spec.get("leaseDurationSeconds", LEASE_SECONDS)
 
 
-def workers_ready(stateful_set: dict, count: int) -> int:
-    """Return how many pods of the present revision are Ready; 0 while the status is older than the spec."""
-    status = stateful_set.get("status", {})
-    if status.get("observedGeneration", 0) < stateful_set["metadata"]["generation"]:
-        return 0
-    if status.get("updatedReplicas", 0) < status.get("replicas", 0):
-        return 0
-    return min(count, status.get("readyReplicas", 0))
-
-
-def has_old_workers(stateful_set: dict) -> bool:
-    """Tell whether pods of an older revision may still exist."""
+def has_other_workers(stateful_set: dict) -> bool:
+    """Tell whether there may be workers of an older revision, or of another launcher: those run already, before they can know us."""
     status = stateful_set.get("status", {})
     current = status.get("observedGeneration", 0) >= stateful_set["metadata"]["generation"]
-    return status.get("replicas", 0) > 0 and (
-        not current or status.get("updatedReplicas", 0) < status["replicas"]
-    )
+    old = status.get("updatedReplicas", 0) < status.get("replicas", 0)
+    return status.get("replicas", 0) > 0 and (not current or old or status.get("readyReplicas", 0) > 0)
+
+
+def make_key() -> bytes:
+    """Return a new private key."""
+    with tempfile.TemporaryDirectory(dir=SSH.parent) as folder:
+        path = Path(folder, "key")
+        program = find_programs(["ssh-keygen"], "launcher")["ssh-keygen"]
+        subprocess.run([program, "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path)], check=True)
+        return path.read_bytes()
 
 
 class Sidecar:
@@ -67,7 +66,8 @@ class Sidecar:
         self.me = os.environ["POD_NAME"]
         name = self.run["name"]
         self.lease_path = f"/apis/coordination.k8s.io/v1/namespaces/{{ns}}/leases/{name}"
-        self.secret_path = f"/api/v1/namespaces/{{ns}}/secrets/{os.environ['SECRET_NAME']}"
+        self.secret_path = f"/api/v1/namespaces/{{ns}}/secrets/{name}-ssh"
+        self.key_path = f"/api/v1/namespaces/{{ns}}/secrets/{os.environ['KEY_SECRET']}"
         self.set_path = f"/apis/apps/v1/namespaces/{{ns}}/statefulsets/{name}-worker"
         self.watch_path = (
             f"/apis/apps/v1/namespaces/{{ns}}/statefulsets?fieldSelector=metadata.name%3D{name}-worker"
@@ -80,13 +80,14 @@ class Sidecar:
         self.events = []
         self.link = None
 
-    def acquire_lease(self) -> None:
-        """Wait until no other launcher drives the workers, then hold the Lease."""
+    def acquire_lease(self) -> bool:
+        """Wait until no other launcher drives the workers, then hold the Lease; tell whether we held it before, in an earlier life."""
         told = False
         while True:
             lease = self.api.call("GET", self.lease_path)
             spec = lease.setdefault("spec", {})
             if lease_is_free(spec, self.me, time.time()):
+                held = spec.get("holderIdentity") == self.me
                 spec.update(
                     holderIdentity=self.me,
                     leaseDurationSeconds=LEASE_SECONDS,
@@ -95,7 +96,7 @@ class Sidecar:
                 )
                 try:
                     self.api.call("PUT", self.lease_path, lease)
-                    return
+                    return held
                 except ApiError as error:
                     if error.status != 409:
                         raise
@@ -119,22 +120,24 @@ class Sidecar:
             self.changed.wait(LEASE_SECONDS / 3)
             self.changed.clear()
 
-    def provide_key(self) -> None:
-        """Put the key pair into /job/ssh: the Secret's, or a new one that is stored there first."""
-        secret = self.api.call("GET", self.secret_path)
-        data = secret.get("data") or {}
-        if not data.get("ssh-privatekey"):
-            with tempfile.TemporaryDirectory(dir=SSH.parent) as folder:
-                program = find_programs(["ssh-keygen"], "launcher")["ssh-keygen"]
-                subprocess.run(
-                    [program, "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", f"{folder}/key"], check=True
-                )
-                with Path(folder, "key").open("rb") as key:
-                    data = {"ssh-privatekey": base64.b64encode(key.read()).decode()}
+    def provide_key(self) -> bytes:
+        """Put the key into /job/ssh and return it: the Secret's, or a new one that is stored there first.
+
+        The Secret also gets our pod's address, to which workers report. They mount both, so none runs before.
+        """
+        secret = self.api.call("GET", self.key_path)
+        key = base64.b64decode((secret.get("data") or {}).get("ssh-privatekey", ""))
+        data = {"launcher": base64.b64encode(os.environ["POD_IP"].encode()).decode()}
+        if key:
+            self.api.call("PATCH", self.secret_path, {"data": data})
+        else:
+            key = make_key()
+            data["ssh-privatekey"] = base64.b64encode(key).decode()
             # The resourceVersion makes it fail if another launcher was faster.
             patch = {"metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]}, "data": data}
-            self.api.call("PATCH", self.secret_path, patch)
-        write_private(SSH / "id", base64.b64decode(data["ssh-privatekey"]))
+            self.api.call("PATCH", self.key_path, patch)
+        write_private(SSH / "id", key)
+        return key
 
     def scale(self, count: int) -> None:
         """Set the number of workers."""
@@ -151,25 +154,12 @@ class Sidecar:
                 say(f"the watch of the workers broke and is taken up again: {error}")
                 time.sleep(0.5)
 
-    def bring_up(self) -> None:
-        """Get N workers of this revision Ready, telling the launcher how many are."""
-        if has_old_workers(self.api.call("GET", self.set_path)):
+    def replace_others(self) -> None:
+        """Remove workers that are not this launcher's."""
+        if has_other_workers(self.api.call("GET", self.set_path)):
             say("replacing the workers of an earlier run")
             self.scale(0)
             self.watch_until(lambda found: not found.get("status", {}).get("replicas"))
-        count = self.run["workers"]
-        self.scale(count)
-        last = -1
-
-        def all_ready(stateful_set: dict) -> bool:
-            nonlocal last
-            ready = workers_ready(stateful_set, count)
-            if ready != last:
-                last = ready
-                self.tell(event="ready", ready=ready)
-            return ready == count
-
-        self.watch_until(all_ready)
 
     def release(self) -> None:
         """Free the workers, then the Lease. During an uninstall the objects or our rights may be gone: then so are the workers."""
@@ -204,12 +194,18 @@ class Sidecar:
         """Do all that must be done before the launcher may connect to the workers."""
         try:
             current_user()
-            self.acquire_lease()
+            held = self.acquire_lease()
             threading.Thread(target=self.keep_lease, daemon=True).start()
-            self.provide_key()
+            if not held:
+                self.replace_others()
+            key = self.provide_key()
             self.tell(event="key")
-            self.bring_up()
-            self.tell(event="go")
+            rollcall.listen(
+                self.run["port"],
+                key,
+                lambda host, address: self.tell(event="worker", host=host, address=address),
+            )
+            self.scale(self.run["workers"])
         except (ApiError, OSError, Refusal, subprocess.CalledProcessError) as error:
             self.tell(event="error", message=str(error))
 

@@ -2,10 +2,13 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import rollcall
 import sessions
 from common import (
     FILES,
@@ -21,7 +24,8 @@ from common import (
     write_private,
 )
 
-KEY = Path("/etc/deepspeed-job/ssh-privatekey")
+KEY = FILES / "ssh-privatekey"
+LAUNCHER_ADDRESS = FILES / "launcher"
 
 # Our own file: nothing of the image's sshd settings, nor the owner and mode of a mounted home, has a say.
 SSHD_CONFIG = """\
@@ -90,7 +94,12 @@ def main() -> int:
     """Serve the launcher; return the exit code of the container."""
     try:
         JOB.joinpath("worker").mkdir(exist_ok=True)
-        return serve(prepare(load_run()))
+        run = load_run()
+        sshd = prepare(run)
+        host = f"{socket.gethostname()}.{run['name']}"
+        report = [host, KEY.read_bytes(), LAUNCHER_ADDRESS.read_text(), run["port"]]
+        threading.Thread(target=rollcall.report, args=report, daemon=True).start()
+        return serve(sshd)
     except Refusal as refusal:
         say(f"Failed: {refusal}")
         TERMINATION_LOG.write_text(str(refusal))

@@ -47,8 +47,8 @@ A later chart version may add keys, but no default for them: a default would alt
 {{ .Release.Name }}-run-{{ include "deepspeed-job.runHash" . }}
 {{- end }}
 
-{{/* Name of the Secret with the ssh key. */}}
-{{- define "deepspeed-job.sshSecretName" -}}
+{{/* Name of the Secret that has the ssh key. */}}
+{{- define "deepspeed-job.keySecretName" -}}
 {{ .Values.ssh.existingSecret | default (printf "%s-ssh" .Release.Name) }}
 {{- end }}
 

@@ -93,12 +93,21 @@ env:
   projected:
     defaultMode: 0555
     sources:
-      - configMap: {name: {{ .Release.Name }}-scripts}
-      - configMap: {name: {{ include "deepspeed-job.runConfigName" . }}}
+      - configMap: {name: {{ .root.Release.Name }}-scripts}
+      - configMap: {name: {{ include "deepspeed-job.runConfigName" .root }}}
+      {{- if eq .role "workers" }}
+      # Named and not optional: a worker is held until the key and the launcher's address exist.
+      - secret:
+          name: {{ include "deepspeed-job.keySecretName" .root }}
+          items: [{key: ssh-privatekey, path: ssh-privatekey, mode: 0444}]
+      - secret:
+          name: {{ .root.Release.Name }}-ssh
+          items: [{key: launcher, path: launcher, mode: 0444}]
+      {{- end }}
 # What a pod makes for itself: keys, hostfile, ssh settings. In memory, since a key is among it.
 - {name: job, emptyDir: {medium: Memory}}
-- {name: shm, emptyDir: {medium: Memory, sizeLimit: {{ .Values.shm.size }}}}
-{{- range $name, $claim := (include "deepspeed-job.claims" . | fromJson) }}
+- {name: shm, emptyDir: {medium: Memory, sizeLimit: {{ .root.Values.shm.size }}}}
+{{- range $name, $claim := (include "deepspeed-job.claims" .root | fromJson) }}
 - {name: {{ $name }}, persistentVolumeClaim: {claimName: {{ $claim }}}}
 {{- end }}
 {{- end }}

@@ -59,7 +59,7 @@ def test_a_name_that_comes_later_is_waited_for(monkeypatch, tmp_path):
     monkeypatch.setattr(dns, "RESOLV_CONF", tmp_path / "resolv.conf")
     monkeypatch.setattr(dns, "PORT", server.getsockname()[1])
     dns.RESOLV_CONF.write_text("search x\nnameserver 127.0.0.1\n")
-    dns.await_names(["host"], time.monotonic() + 10)
+    dns.await_name("host", time.monotonic() + 10)
     assert len({query[-4:-2] for query in asked}) == 5, "each question must be another one to a cache"
 
 
@@ -70,5 +70,5 @@ def test_a_silent_server_is_not_waited_for_beyond_the_deadline(monkeypatch, tmp_
     monkeypatch.setattr(dns, "PORT", silent.getsockname()[1])
     dns.RESOLV_CONF.write_text("nameserver 127.0.0.1\n")
     began = time.monotonic()
-    dns.await_names(["host"], began + 0.1)
+    dns.await_name("host", began + 0.1)
     assert time.monotonic() - began < 10

@@ -1,7 +1,8 @@
 """When the sidecar may drive the workers, and when it calls them ready."""
 
 import pytest
-from sidecar import has_old_workers, lease_is_free, workers_ready
+import sidecar
+from sidecar import has_other_workers, lease_is_free, make_key
 
 
 def stateful_set(generation=2, **status):
@@ -37,30 +38,23 @@ def test_a_lease_is_free_when_nobody_renews_it(spec, free):
 
 
 @pytest.mark.parametrize(
-    ("found", "ready"),
-    [
-        (stateful_set(), 0),
-        (stateful_set(replicas=3, updatedReplicas=3, readyReplicas=2), 2),
-        (stateful_set(replicas=3, updatedReplicas=3, readyReplicas=3), 3),
-        (
-            stateful_set(generation=3, replicas=3, updatedReplicas=3, readyReplicas=3),
-            0,
-        ),  # the status is older than the spec
-        (stateful_set(replicas=3, updatedReplicas=1, readyReplicas=3), 0),  # two are of an older run
-    ],
-)
-def test_only_workers_of_this_revision_are_ready(found, ready):
-    assert workers_ready(found, 3) == ready
-
-
-@pytest.mark.parametrize(
-    ("found", "old"),
+    ("found", "others"),
     [
         (stateful_set(), False),
+        # worker-0 of a new release, which the default of replicas makes: it waits for the key
         (stateful_set(replicas=1, updatedReplicas=1), False),
         (stateful_set(replicas=3, updatedReplicas=0), True),
+        (stateful_set(replicas=1, updatedReplicas=1, readyReplicas=1), True),
         (stateful_set(generation=3, replicas=3, updatedReplicas=3), True),
     ],
 )
-def test_workers_of_an_older_run_are_noticed(found, old):
-    assert has_old_workers(found) is old
+def test_workers_of_another_run_or_launcher_are_noticed(found, others):
+    assert has_other_workers(found) is others
+
+
+def test_a_new_key_is_one_that_ssh_can_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(sidecar, "SSH", tmp_path / "ssh")
+    key = make_key()
+    assert key.startswith(b"-----BEGIN OPENSSH PRIVATE KEY-----")
+    assert make_key() != key
+    assert list(tmp_path.iterdir()) == []
