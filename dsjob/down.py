@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from dsjob import cluster, helm, output, preflight
 from dsjob.errors import DsjobError, ExitCode
-from dsjob.kube import INSTANCE, NAME, label
+from dsjob.kube import INSTANCE, NAME, label, meta
+from dsjob.model import Objects
+from dsjob.parts import mounted_claims
 from dsjob.target import Target
 
 
@@ -58,13 +60,18 @@ def _remove(name: str, api: cluster.Cluster, tool: helm.Helm, timeout: float) ->
             )
         time.sleep(0.5)
     output.say(f"{name}: removed, its pods are gone after {output.span(time.monotonic() - began)}")
-    kept = [
-        claim["metadata"]["name"]
-        for claim in live.claims
-        if label(claim, INSTANCE) == name and label(claim, NAME)
-    ]
-    if kept:
+    _say_what_stays(name, api.namespace, live)
+
+
+def _say_what_stays(name: str, namespace: str, live: Objects) -> None:
+    """Claims outlive a job: those that the chart made, and those that the job only used."""
+    own = [meta(one)["name"] for one in live.claims if label(one, INSTANCE) == name and label(one, NAME)]
+    owners = (*live.jobs, *live.statefulsets, *live.deployments)
+    for claim in mounted_claims(owners):
+        if claim not in own:
+            output.say(f"{name}: the claim {claim}, which it used, stays as it is")
+    if own:
         output.say(
-            f"{name}: {', '.join(kept)} stays, with the data; to delete it: "
-            f"kubectl delete pvc -n {api.namespace} {' '.join(kept)}"
+            f"{name}: {', '.join(own)} stays, with the data; to delete it: "
+            f"kubectl delete pvc -n {namespace} {' '.join(own)}"
         )

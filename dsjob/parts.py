@@ -112,18 +112,19 @@ def _grouped(reasons: Sequence[Reason]) -> list[Reason]:
     return result
 
 
+def mounted_claims(owners: Sequence[Object | None]) -> list[str]:
+    """The names of the claims that pods of these owners mount, each once."""
+    volumes = [volume for owner in owners for volume in template(owner).get("volumes") or []]
+    claims = [one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one]
+    return list(dict.fromkeys(claims))
+
+
 def volume_parts(job: Object | None, stateful: Object | None, own: Objects, denied: bool) -> list[Part]:
     if denied:
         return []
-    used = {}
-    for owner in (job, stateful, *own.deployments):
-        spec = template(owner)
-        for volume in spec.get("volumes") or []:
-            if "persistentVolumeClaim" in volume:
-                used[volume["persistentVolumeClaim"]["claimName"]] = True
     claims = {meta(claim)["name"]: claim for claim in own.claims}
     parts = []
-    for name in used:
+    for name in mounted_claims((job, stateful, *own.deployments)):
         claim = claims.get(name)
         reasons = why.claim_reasons(name, claim, own.events)
         phase = claim.get("status", {}).get("phase", "Pending").lower() if claim else "missing"

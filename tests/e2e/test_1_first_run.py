@@ -147,7 +147,7 @@ def test_the_same_values_again_start_nothing(story):
 
 def test_another_learning_rate_is_a_new_run_that_resumes(story, tmp_path):
     before = story.job.kube_job()["metadata"]["name"]
-    key = story.namespace.get("secret", f"{SEED_NAME}-ssh")["data"]
+    key = story.namespace.get("secret", f"{SEED_NAME}-ssh")["data"]["ssh-privatekey"]
     values = yaml.safe_load(CPU_TWIN.read_text())
     values["deepspeed"]["config"]["optimizer"]["params"]["lr"] = 0.0005
     values["run"]["command"] = values["run"]["command"].replace(f"--steps {STEPS}", f"--steps {STEPS + 10}")
@@ -162,12 +162,14 @@ def test_another_learning_rate_is_a_new_run_that_resumes(story, tmp_path):
     assert [one["metadata"]["name"] for one in story.namespace.get("job", selector=story.job.selector)] != [
         before
     ]
-    assert story.namespace.get("secret", f"{SEED_NAME}-ssh")["data"] == key, "the key is kept over upgrades"
+    assert story.namespace.get("secret", f"{SEED_NAME}-ssh")["data"]["ssh-privatekey"] == key, (
+        "the key is kept over upgrades"
+    )
 
 
 def test_uninstall_leaves_the_claim_and_nothing_else(story):
     output = story.namespace.dsjob("down", SEED_NAME)
-    assert "training-data" in output
+    assert "training-data, which it used, stays" in output
     kinds = "pod,job,statefulset,deployment,service,secret,configmap,lease,role,rolebinding,serviceaccount"
     left = story.namespace.kubectl("get", kinds, "-o", "name").split()
     assert sorted(left) == ["configmap/kube-root-ca.crt", "serviceaccount/default"]

@@ -324,6 +324,7 @@ def test_logs_followed_end_with_the_job(dsjob: Dsjob) -> None:
 def test_down(dsjob: Dsjob) -> None:
     dsjob.helm.releases = OURS
     found = healthy()
+    found.jobs = [job(claim="training-data")]
     found.claims = [
         claim("hello-ckpt", job="hello"),
         claim("other-ckpt", job="other"),
@@ -334,6 +335,8 @@ def test_down(dsjob: Dsjob) -> None:
     assert dsjob.helm.calls == ["uninstall hello"]
     assert "hello: removed" in text
     assert "kubectl delete pvc -n team hello-ckpt\n" in text
+    assert "the claim training-data, which it used, stays" in text
+    assert "other-ckpt" not in text
 
 
 def test_down_of_several_goes_on_after_a_missing_one(dsjob: Dsjob) -> None:
