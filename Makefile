@@ -6,7 +6,8 @@ MAKEFLAGS += --no-print-directory
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/deepspeed-job
 STATE := $(or $(XDG_STATE_HOME),$(HOME)/.local/state)/deepspeed-job
-VENV := $(CACHE)/venv
+# One for each checkout, since it has dsjob of that checkout.
+VENV := $(CACHE)/venv-$(shell echo "$(CURDIR)" | cksum | cut -d' ' -f1)
 PY := $(VENV)/bin/python
 export PATH := $(VENV)/bin:$(CACHE)/bin:$(PATH)
 

@@ -4,7 +4,7 @@ The commands go to the workers by pdsh, as DeepSpeed's do, without torch: second
 """
 
 import pytest
-from lab import wait_for
+from lab import IMAGE, wait_for
 
 ON_ALL = "pdsh -S -w job-worker-[0-2].job"
 
@@ -25,8 +25,10 @@ def test_success_frees_the_workers_and_keeps_the_log(job, tmp_path):
 
 def test_an_exit_code_is_told_with_its_host_and_last_line(job, tmp_path):
     script = 'import os, sys; one = os.uname().nodename.endswith("-1"); print("ValueError: boom" if one else "fine"); sys.exit(3 * one)'
-    job.install(tmp_path, workers={"count": 3}, run={"command": on_all(script)})
-    assert job.wait_ended() == "Failed"
+    values = {"image": IMAGE, "workers": {"count": 3}, "run": {"command": on_all(script)}}
+    text = job.namespace.dsjob("up", job.values_file(tmp_path, values), "job", code=1)
+    assert "job-worker-1" in text
+    assert job.condition() == "Failed"
     job.wait_released()
     report = job.report()
     assert (report["reason"], report["host"], report["exitCode"]) == ("RankFailed", "job-worker-1", 3)
@@ -84,6 +86,19 @@ def test_a_launcher_killed_for_memory_frees_the_workers_too(job, tmp_path):
     assert job.wait_ended() == "Failed"
     job.wait_released()
     assert "OOMKilled" in job.namespace.dsjob("status", "job")
+
+
+def test_a_new_run_replaces_one_that_is_under_way_and_never_are_there_two(job, tmp_path):
+    job.install(
+        tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")}
+    )
+    job.wait_log(": 1")
+    job.install(tmp_path, workers={"count": 3}, run={"command": on_all("print(2)")})
+    assert job.wait_ended(120) == "Complete", job.describe()
+    job.wait_released()
+    assert job.log().count(": 2") == 3
+    assert "which still drives the workers" in job.log("workers")
+    assert len(job.namespace.get("job", selector=job.selector)) == 1
 
 
 def test_uninstall_during_a_run_leaves_nothing(job, tmp_path):

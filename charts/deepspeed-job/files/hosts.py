@@ -1,6 +1,7 @@
 """How the launcher talks to the workers: ssh settings, all hosts at once, and what stands between it and a host."""
 
 import concurrent.futures
+import contextlib
 import json
 import queue
 import subprocess
@@ -15,6 +16,8 @@ from roster import Roster
 PARALLEL = 64
 # How long the master's name is waited for once it should exist. Whoever looks it up then says what is missing.
 NAME_SECONDS = 10
+# How long a worker has for its side of the login.
+LOGIN_SECONDS = 30
 
 # Every launcher that calls `ssh` gets these, through the shim `ssh`. The workers' host key is the job's own key.
 SSH_CONFIG = """\
@@ -86,6 +89,15 @@ def step_of(stderr: str) -> str:
     return "execute"
 
 
+def read_events(lines):
+    """Yield the events among a worker's lines; a shell's start-up file may print others."""
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            event = json.loads(line)
+            if isinstance(event, dict) and "event" in event:
+                yield event
+
+
 class Link:
     """An ssh connection of ours to one worker, which stands as long as the attempt: it tells what ends there, and its own end tells that
     the worker is lost, whatever the user's launcher notices."""
@@ -117,13 +129,19 @@ class Link:
         self.close()
         options = ["-F", str(SSH / "config"), "-o", "ConnectTimeout=2", "-o", f"HostName={address}"]
         argv = [find_programs(["ssh"], "launcher")["ssh"], *options, self.host, "@watch"]
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
-        if json.loads(self._process.stdout.readline() or "{}").get("event") != "ready":
+        self._process = process
+        watchdog = threading.Timer(LOGIN_SECONDS, process.kill)
+        watchdog.start()
+        events = read_events(process.stdout)
+        ready = next(events, {}).get("event") == "ready"
+        watchdog.cancel()
+        if not ready:
             raise self._why()
         self.lost, self._report = None, queue.Queue()
-        threading.Thread(target=self._read, args=[self._process, self._report], daemon=True).start()
+        threading.Thread(target=self._read, args=[process, events, self._report], daemon=True).start()
 
     def _why(self) -> Unreachable:
         text = self._process.stderr.read().decode(errors="replace").strip()
@@ -132,9 +150,8 @@ class Link:
             self.host, step_of(text) if code == 255 else "execute", text or f"ssh ended with {code}"
         )
 
-    def _read(self, process: subprocess.Popen, report: queue.Queue) -> None:
-        for line in process.stdout:
-            event = json.loads(line)
+    def _read(self, process: subprocess.Popen, events, report: queue.Queue) -> None:
+        for event in events:
             if event["event"] == "report":
                 report.put(event)
             elif event["exitCode"] != 0:

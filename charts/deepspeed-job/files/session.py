@@ -51,6 +51,7 @@ def run(command: str) -> int:
 def watch() -> int:
     """Tell, as lines of JSON, that we are here, each command that ends, and on a line of input what is known of all."""
     sessions.forget()
+    oom_kills_before = sessions.oom_kills()
     print(json.dumps({"event": "ready"}), flush=True)
     told = set()
     while True:
@@ -59,11 +60,9 @@ def watch() -> int:
                 return 0
             # The launcher asks when its side has ended; what the lost connections ended here takes a moment.
             sessions.settle(15)
+            kills = sessions.oom_kills() - oom_kills_before
             print(
-                json.dumps(
-                    {"event": "report", "sessions": sessions.records(), "oomKills": sessions.oom_kills()}
-                ),
-                flush=True,
+                json.dumps({"event": "report", "sessions": sessions.records(), "oomKills": kills}), flush=True
             )
         for one in sessions.records():
             if "exitCode" in one and one["startedAt"] not in told:

@@ -167,6 +167,8 @@ class Sidecar:
             if self.ending.is_set():
                 return
             self.ending.set()
+            # A connection of its own: another thread may be in the middle of a call.
+            self.api = Api()
             try:
                 self.scale(0)
                 lease = self.api.call("GET", self.lease_path)
@@ -205,7 +207,9 @@ class Sidecar:
                 key,
                 lambda host, address: self.tell(event="worker", host=host, address=address),
             )
-            self.scale(self.run["workers"])
+            with self.release_lock:
+                if not self.ending.is_set():
+                    self.scale(self.run["workers"])
         except (ApiError, OSError, Refusal, subprocess.CalledProcessError) as error:
             self.tell(event="error", message=str(error))
 

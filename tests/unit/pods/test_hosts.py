@@ -1,7 +1,7 @@
 """What stands between the launcher and a worker, from what ssh says."""
 
 import pytest
-from hosts import step_of
+from hosts import read_events, step_of
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,16 @@ from hosts import step_of
 )
 def test_the_step_is_named(stderr, step):
     assert step_of(stderr) == step
+
+
+def test_what_a_shells_start_up_file_prints_is_no_event():
+    lines = [
+        b"Welcome!\n",
+        b"\n",
+        b"42\n",
+        b"[]\n",
+        b'{"event": "ready"}\n',
+        b'{"x": 1}\n',
+        b'{"event": "ended", "exitCode": 3}\n',
+    ]
+    assert [one["event"] for one in read_events(lines)] == ["ready", "ended"]
