@@ -60,15 +60,18 @@ class Space:
         )
         return done.stdout.splitlines()
 
-    def wait_log(self, job: str, pattern: str, seconds: float = 300) -> float:
+    def when(self, job: str, pattern: str) -> float:
         """Return when the first line that matches was printed."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            for line in self.log(job):
-                if re.search(pattern, line):
-                    return unix(line.split()[0])
-            time.sleep(0.2)
-        raise TimeoutError(f"{job}: no {pattern!r} in {seconds} s:\n" + "\n".join(self.log(job)[-20:]))
+        log = self.log(job)
+        found = [unix(line.split()[0]) for line in log if re.search(pattern, line)]
+        if not found:
+            raise LookupError(f"{job}: no {pattern!r} in its log:\n" + "\n".join(log[-20:]))
+        return found[0]
+
+    def wait_end(self, job: str) -> None:
+        """Wait for the launcher to end, by a watch: to ask again and again would take the time that is measured."""
+        selector = f"app.kubernetes.io/instance={job},app.kubernetes.io/component=launcher"
+        self.kubectl("wait", "--for=condition=complete", "job", "-l", selector, "--timeout=300s")
 
     def values(self, **values: Any) -> str:
         """Write a values file over the CPU twin's and return its path."""
@@ -126,7 +129,6 @@ def start_and_end(space: Space) -> tuple[float, float]:
     path = space.values(run={"command": ["sleep", "3"]}, tensorboard={"enabled": False}, data=[])
     begin = time.time()
     run("helm", "-n", space.name, "install", job, str(CHART), "-f", path)
-    connected = space.wait_log(job, "workers connected") - begin
     watch = worker_deletions(space, job)
     assert watch.stdout
     gone, last = 0, 0.0
@@ -137,7 +139,8 @@ def start_and_end(space: Space) -> tuple[float, float]:
             break
     watch.kill()
     watch.wait()
-    released = last - space.wait_log(job, "Succeeded")
+    connected = space.when(job, "workers connected") - begin
+    released = last - space.when(job, "Succeeded")
     space.remove(job)
     return connected, released
 
@@ -161,15 +164,20 @@ def training(space: Space) -> tuple[float, float, float, float]:
     path = space.values(run={"command": command}, tensorboard={"enabled": False})
     begin = time.time()
     run("dsjob", "up", "-d", path, job, "-n", space.name)
-    up = space.wait_log(job, "step 1/") - begin
-    space.wait_log(job, "Succeeded")
+    space.wait_end(job)
+    up = space.when(job, "step 1/") - begin
     up_speed = speed(space.log(job))
     space.remove(job)
 
     job = f"hand-{number}"
-    path = space.values(run={"command": ["sleep", "infinity"]}, tensorboard={"enabled": False})
+    path = space.values(
+        run={"command": ["sh", "-c", "echo ready; sleep infinity"]}, tensorboard={"enabled": False}
+    )
     run("helm", "-n", space.name, "install", job, str(CHART), "-f", path)
-    space.wait_log(job, "workers connected")
+    until = time.monotonic() + 120
+    while not any(line.endswith(" ready") for line in space.log(job)):
+        assert time.monotonic() < until
+        time.sleep(0.5)
     pod = space.kubectl(
         "get",
         "pods",

@@ -16,10 +16,9 @@ if __name__ == "__main__":
         print(forward.stdout.readline().strip() if forward.stdout else "")
         with chromium() as browser:
             loss_card(browser, "http://localhost:9090")
-            browser.find_element(
-                "css selector",
-                "button[aria-label='Close settings pane'], settings-view button, .close-button",
-            ).click()
+            # The side pane hides half of the curves.
+            browser.find_element("xpath", "//button[contains(., 'Settings')]").click()
+            loss_card(browser, "http://localhost:9090").click()
             browser.save_screenshot(str(ROOT / "docs" / "pictures" / "tensorboard.png"))
     finally:
         forward.kill()

@@ -13,8 +13,9 @@ from pathlib import Path
 
 CLUSTER_DIR = Path(__file__).resolve().parent.parent
 HOME = Path.home()
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or HOME / ".cache") / "deepspeed-job"
-STATE = Path(os.environ.get("XDG_STATE_HOME") or HOME / ".local/state") / "deepspeed-job" / "cluster"
+# Resolved: one folder is one node, however it is called.
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or HOME / ".cache").resolve() / "deepspeed-job"
+STATE = Path(os.environ.get("XDG_STATE_HOME") or HOME / ".local/state").resolve() / "deepspeed-job" / "cluster"
 BIN = CACHE / "bin"
 LOGS = STATE / "logs"
 KUBECONFIG = STATE / "kubeconfig"
@@ -46,6 +47,10 @@ def main(command: Callable[[list[str]], int]) -> None:
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(1)
+    except OSError as error:  # a full disk, a file of another user
+        said = f"{error.filename}: {error.strerror}" if error.filename else error
+        print(f"{Path(sys.argv[0]).name}: {said}", file=sys.stderr)
         sys.exit(1)
 
 

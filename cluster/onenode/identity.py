@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 
 from .base import STATE
 
 NODE = "dsjob-local"
 CONTEXT = "dsjob-local"
 
-_KEY = zlib.crc32(str(STATE).encode()) % 250
+
+def key_of(state: Path) -> int:
+    """Which of 250 names and networks is that of the node with this state folder."""
+    return zlib.crc32(str(state).encode()) % 250
+
+
+_KEY = key_of(STATE)
 # The host's end of the veth pair and the node's cgroup have this name.
 NAME = f"dsjob{_KEY}"
 # A /30 of the range for benchmarks (RFC 2544): nobody routes it.

@@ -38,6 +38,17 @@ def exist() -> bool:
     return (RUN / "whole").exists()
 
 
+def need_name() -> None:
+    """Refuse a state folder for which another folder's node has the name and addresses."""
+    for line in Path("/proc/mounts").read_text().splitlines():
+        source, place, *_ = (word.replace(r"\040", " ") for word in line.split())
+        if source == NAME and place != str(RUN):
+            raise Problem(
+                f"the node in {Path(place).parent} has the name {NAME}, which {STATE} stands for too: "
+                "set XDG_STATE_HOME to another folder, or stop that node"
+            )
+
+
 def enter() -> list[str]:
     """The words before a command that make it run inside the node."""
     return ["nsenter", f"--net={NETWORK_NAMESPACE}", f"--mount={MOUNT_NAMESPACE}", "--"]

@@ -126,6 +126,7 @@ def status() -> bool:
 def stop(delete: bool = False) -> None:
     """End the node and take away all it made; the images it has loaded stay unless `delete`."""
     need_linux_root()
+    namespaces.need_name()
     with locked(LOCK):
         if not STATE.exists() and not cgroups.pids():
             say("there is no node")
@@ -170,6 +171,7 @@ def remove_state(delete: bool) -> None:
 def need_machine() -> None:
     """Refuse a machine that cannot run the node, and say where to go instead."""
     need_linux_root()
+    namespaces.need_name()
     sizes = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     total = int(sizes["MemTotal"].split()[0]) / 1024**2
     if total < MEMORY_GIB * 0.9:

@@ -10,7 +10,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 FLAGS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--window-size=1200,640",
+    "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--window-size=1200,860",
 ]  # fmt: skip
 
 
