@@ -3,6 +3,8 @@
 The commands go to the workers by pdsh, as DeepSpeed's do, without torch: seconds instead of a minute.
 """
 
+import time
+
 import pytest
 from lab import IMAGE, wait_for
 
@@ -99,6 +101,85 @@ def test_a_new_run_replaces_one_that_is_under_way_and_never_are_there_two(job, t
     assert job.log().count(": 2") == 3
     assert "which still drives the workers" in job.log("workers")
     assert len(job.namespace.get("job", selector=job.selector)) == 1
+
+
+CHECKPOINT_ON_TERM = """
+import os, pathlib, signal, time
+mark = pathlib.Path("/out", os.uname().nodename)
+def save(*_):
+    time.sleep(3)
+    mark.write_text("saved")
+    raise SystemExit(143)
+signal.signal(signal.SIGTERM, save)
+print(1)
+time.sleep(600)
+"""
+
+
+def test_ranks_that_are_told_to_end_have_time_for_a_last_checkpoint(job, tmp_path):
+    values = {
+        "workers": {"count": 2},
+        "persistence": {"out": {"size": "1Gi", "mountPath": "/out"}},
+        "env": {"RANK_CODE": CHECKPOINT_ON_TERM},
+    }
+    job.install(
+        tmp_path,
+        **values,
+        run={"command": [*ON_ALL.replace("0-2", "0-1").split(), 'exec python3 -uc "$RANK_CODE"']},
+    )
+    job.wait_log("worker-1: 1")
+    job.install(
+        tmp_path, **values, run={"command": "ssh job-worker-0.job cat /out/job-worker-0 /out/job-worker-1"}
+    )
+    assert job.wait_ended(120) == "Complete", job.describe()
+    assert job.log().count("saved") == 2, job.describe()
+
+
+def test_down_of_a_running_job_is_quick(job, tmp_path):
+    job.install(
+        tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")}
+    )
+    job.wait_log(": 1")
+    began = time.monotonic()
+    job.namespace.dsjob("down", "job")
+    assert time.monotonic() - began < 15
+
+
+def test_one_rank_fails_while_others_sleep(job, tmp_path):
+    script = 'import os, sys, time; one = os.uname().nodename.endswith("-2"); time.sleep(1 if one else 600); sys.exit(7)'
+    job.install(tmp_path, workers={"count": 3}, run={"command": on_all(script)})
+    assert job.wait_ended(60) == "Failed"
+    job.wait_released()
+    report = job.report()
+    assert (report["reason"], report["host"]) == ("RankFailed", "job-worker-2")
+    assert "exit code 7" in report["message"]
+
+
+@pytest.mark.parametrize("victim", ["sshd: .*@notty", "session.py", "python3 -uc"])
+def test_whatever_is_killed_on_a_worker_is_no_success(job, tmp_path, victim):
+    job.install(
+        tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")}
+    )
+    job.wait_log("worker-1: 1")
+    job.namespace.kubectl("exec", "job-worker-1", "--", "pkill", "-KILL", "-o", "-f", victim)
+    assert job.wait_ended(60) == "Failed"
+    job.wait_released()
+    assert job.report()["host"] == "job-worker-1"
+
+
+def test_a_restart_waits_for_a_worker_that_is_replaced(job, tmp_path):
+    once = (
+        'import os, sys, time; there = os.path.exists("/out/again"); print("again" if there else "first"); '
+        "time.sleep(0 if there else 600)"
+    )
+    values = {"persistence": {"out": {"size": "1Gi", "mountPath": "/out"}}, "workers": {"count": 3}}
+    job.install(tmp_path, **values, run={"command": on_all(once), "maxRestarts": 1})
+    job.wait_log("worker-1: first")
+    job.namespace.kubectl("exec", "job-worker-0", "--", "touch", "/out/again")
+    job.namespace.kubectl("delete", "pod", "job-worker-1", "--wait=false")
+    assert job.wait_ended(120) == "Complete", job.describe()
+    assert job.log().count(": again") == 3
+    assert job.report()["restarts"] == 1
 
 
 def test_uninstall_during_a_run_leaves_nothing(job, tmp_path):

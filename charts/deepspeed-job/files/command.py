@@ -86,11 +86,6 @@ class Command:
         except subprocess.TimeoutExpired:
             self.end(grace=10)
 
-    def stop(self, grace: float) -> None:
-        """End the command because the pod is told to."""
-        self.stopped.set()
-        self.end(grace)
-
     def end(self, grace: float) -> None:
         """End the command: TERM to all of it, which `deepspeed` passes on to the ranks, then KILL."""
         self._signal(signal.SIGTERM)

@@ -161,11 +161,15 @@ class Link:
             report.put(self.lost)
             self._on_trouble()
 
+    def order(self, word: str) -> None:
+        """Send an order that session.watch knows. Raises OSError where the connection is lost."""
+        self._process.stdin.write(word.encode() + b"\n")
+        self._process.stdin.flush()
+
     def report(self, timeout: float) -> object:
         """Return what the host knows of its sessions (sessions.report), or the Unreachable that came instead."""
         try:
-            self._process.stdin.write(b"report\n")
-            self._process.stdin.flush()
+            self.order("report")
             return self._report.get(timeout=timeout)
         except (OSError, queue.Empty):
             return self.lost or Unreachable(self.host, "execute", f"no report in {timeout:.0f} s")
@@ -215,6 +219,12 @@ class Workers:
     def pids(self) -> frozenset:
         """Return the process ids of the links."""
         return frozenset(link.pid() for link in self.links)
+
+    def stop(self) -> None:
+        """Tell every worker that its ranks are to end."""
+        for link in self.links:
+            with contextlib.suppress(OSError):
+                link.order("stop")
 
     def reports(self) -> dict:
         """Return the report of each host, and end the links."""

@@ -1,8 +1,10 @@
 """Main container of the launcher pod: waits for the workers, runs the user's command, and says truthfully how it ended."""
 
+import contextlib
 import os
 import shlex
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -16,6 +18,8 @@ from verdict import judge
 # Kept back from the pod's grace period, to gather what happened and to say it.
 LAST_WORDS_SECONDS = 5
 GRACE_SECONDS = 30
+# Until the ranks have been told.
+ORDER_SECONDS = 1
 
 
 def timestamp(unix: float) -> str:
@@ -55,7 +59,7 @@ class Launcher:
             }
         self.workers.roster.tell_running()
         if self.stopping:
-            self.command.stop(0)
+            self.command.end(0)
         code = self.command.wait(spare=self.workers.pids())
         stopped = self.command.stopped.is_set()
         return judge(code, list(self.command.last_lines), {} if stopped else self.workers.reports(), stopped)
@@ -88,15 +92,21 @@ class Launcher:
             self.restarts += 1
             say(f"{result['message']}; restart {self.restarts} of {self.run['maxRestarts']}")
 
+    def end_command(self) -> None:
+        """Give the ranks the grace period: they are told first, since the command's own end cuts their connections."""
+        self.command.stopped.set()
+        self.workers.stop()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.command.process.wait(ORDER_SECONDS)
+        self.command.end(GRACE_SECONDS - ORDER_SECONDS - LAST_WORDS_SECONDS)
+
     def stop(self, *_: object) -> None:
         """Told to end: pass it on, and leave the rest of the grace period for the last words."""
         if self.stopping:
             return
         self.stopping = True
         if self.command:
-            threading.Thread(
-                target=self.command.stop, args=[GRACE_SECONDS - LAST_WORDS_SECONDS], daemon=True
-            ).start()
+            threading.Thread(target=self.end_command, daemon=True).start()
         else:
             finish("Failed", 143, "Stopped", "stopped before the command was started")
             os._exit(143)

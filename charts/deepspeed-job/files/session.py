@@ -1,6 +1,6 @@
 """Every ssh session on a worker (sshd's ForceCommand): runs the command in the container's environment and stays its guardian.
 
-`@watch` is the launcher's own: it begins an attempt, and tells how its commands end.
+`@watch` is the launcher's own: it begins an attempt, tells how its commands end, and passes on that they are to end.
 """
 
 import json
@@ -15,8 +15,9 @@ import processes
 import sessions
 from common import current_user
 
-# Time for ranks to end by themselves when their session is told to end; the pod's grace period is its upper limit.
-GRACE_SECONDS = 600
+# Time for ranks to end by themselves, perhaps with a last checkpoint, when they are told to or the connection is lost. A rank that waits
+# for another that is gone does not, and is killed then. The pod's grace period is a limit too.
+GRACE_SECONDS = 30
 
 
 def run(command: str) -> int:
@@ -32,12 +33,14 @@ def run(command: str) -> int:
         **{key: value for key, value in os.environ.items() if key in ("SSH_TTY", "TERM")},
     }
 
-    def end(number: int, _: object) -> None:
-        # Lost the connection: nobody reads a last word, so the ranks get little time.
-        processes.end_below(os.getpid(), 5 if number == signal.SIGHUP else GRACE_SECONDS)
+    def end(*_: object) -> None:
+        # Once: the connection's end often follows the order to end.
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        processes.end_below(os.getpid(), GRACE_SECONDS)
 
-    signal.signal(signal.SIGHUP, end)
-    signal.signal(signal.SIGTERM, end)
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, end)
     processes.become_guardian()
     sessions.record(name, **facts)
     child = subprocess.Popen([shell, "-c", command] if command else [shell, "-l"], env=environment)
@@ -48,26 +51,34 @@ def run(command: str) -> int:
     return 128 - code if code < 0 else code
 
 
+def tell(**event: object) -> None:
+    """Send an event to the launcher."""
+    print(json.dumps(event), flush=True)
+
+
 def watch() -> int:
-    """Tell, as lines of JSON, that we are here, each command that ends, and on a line of input what is known of all."""
+    """Tell, as lines of JSON, that we are here and each command that ends; obey the lines `stop` and `report`."""
+    sessions.kill_all()
     sessions.forget()
     oom_kills_before = sessions.oom_kills()
-    print(json.dumps({"event": "ready"}), flush=True)
+    tell(event="ready")
     told = set()
     while True:
         if select.select([sys.stdin], [], [], 0.2)[0]:
-            if not sys.stdin.readline():
+            order = sys.stdin.readline().strip()
+            if not order:
                 return 0
-            # The launcher asks when its side has ended; what the lost connections ended here takes a moment.
-            sessions.settle(15)
-            kills = sessions.oom_kills() - oom_kills_before
-            print(
-                json.dumps({"event": "report", "sessions": sessions.records(), "oomKills": kills}), flush=True
-            )
+            if order == "stop":
+                sessions.stop_all()
+            else:
+                # The launcher asks when its side has ended; what the lost connections ended here takes a moment.
+                sessions.settle(15)
+                kills = sessions.oom_kills() - oom_kills_before
+                tell(event="report", sessions=sessions.records(), oomKills=kills)
         for one in sessions.records():
             if "exitCode" in one and one["startedAt"] not in told:
                 told.add(one["startedAt"])
-                print(json.dumps({"event": "ended", "exitCode": one["exitCode"]}), flush=True)
+                tell(event="ended", exitCode=one["exitCode"])
 
 
 def main() -> int:

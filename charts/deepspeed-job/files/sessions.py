@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from common import JOB, write_private
-from processes import is_alive
+from processes import end_below, is_alive
 
 ENVIRONMENT = JOB / "worker" / "environment"
 RECORDS = JOB / "worker" / "sessions"
@@ -74,9 +74,22 @@ def settle(seconds: float) -> None:
         time.sleep(0.05)
 
 
-def end_all() -> None:
-    """Tell every session to end its command, and wait until all have. The kubelet's KILL is the limit."""
+def stop_all() -> None:
+    """Tell every session to end its command; each gives it time."""
     for one in records():
         if is_alive(one["pid"]):
             os.kill(one["pid"], signal.SIGTERM)
+
+
+def end_all() -> None:
+    """Tell every session to end its command, and wait until all have. The kubelet's KILL is the limit."""
+    stop_all()
     settle(float("inf"))
+
+
+def kill_all() -> None:
+    """Kill what an earlier attempt left: it would hold the devices and the master's port."""
+    for one in records():
+        if is_alive(one["pid"]):
+            end_below(one["pid"], grace=0)
+            os.kill(one["pid"], signal.SIGKILL)

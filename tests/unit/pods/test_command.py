@@ -116,6 +116,5 @@ def test_what_ignores_term_is_killed():
         "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
     )
     wait_for(lambda: "deaf" in running.last_lines)
-    running.stop(grace=0.2)
+    running.end(grace=0.2)
     assert running.wait() == 137
-    assert running.stopped.is_set()

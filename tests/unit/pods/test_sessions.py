@@ -78,3 +78,14 @@ def test_settle_waits_for_the_sessions_that_still_run():
     sessions.settle(10)
     assert not processes.is_alive(child.pid)
     child.wait()
+
+
+def test_what_an_earlier_attempt_left_is_killed_with_all_below_it():
+    code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).wait()"
+    child = subprocess.Popen([sys.executable, "-c", code])
+    sessions.record("a", startedAt=1.0, pid=child.pid)
+    wait_for(lambda: processes.descendants(child.pid))
+    below = processes.descendants(child.pid)
+    sessions.kill_all()
+    child.wait()
+    wait_for(lambda: not any(processes.is_alive(pid) for pid in below))
