@@ -30,7 +30,7 @@ def test_an_exit_code_is_told_with_its_host_and_last_line(job, tmp_path):
     values = {"image": IMAGE, "workers": {"count": 3}, "run": {"command": on_all(script)}}
     text = job.namespace.dsjob("up", job.values_file(tmp_path, values), "job", code=1)
     assert "job-worker-1" in text
-    assert job.condition() == "Failed"
+    assert job.wait_ended() == "Failed"
     job.wait_released()
     report = job.report()
     assert (report["reason"], report["host"], report["exitCode"]) == ("RankFailed", "job-worker-1", 3)
