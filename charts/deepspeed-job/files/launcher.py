@@ -129,4 +129,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Without the interpreter's own end, which would wait for threads that still wait for a worker.
+    os._exit(code)

@@ -19,7 +19,7 @@ def unfinished():
 
 
 def verdict(code, *answers, lines=(), stopped=False):
-    return judge(code, list(lines), dict(zip(HOSTS, answers, strict=True)), stopped)
+    return judge(code, list(lines), {HOSTS[i]: one for i, one in enumerate(answers)}, stopped)
 
 
 def test_success_needs_a_zero_from_everything():
