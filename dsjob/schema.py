@@ -69,6 +69,8 @@ def check(schema: dict[str, Any], data: dict[str, Any], values: Values) -> list[
 
 def _explain(error: ValidationError, schema: dict[str, Any], values: Values) -> Iterator[Problem]:
     path: KeyPath = tuple(error.absolute_path)
+    if path and path[-1] in ("true", "false") and path[:-1] == ("env",):
+        return  # what is wrong with the value of a refused name does not matter
     if error.schema is False:
         for name in ("true", "false"):  # jsonschema leaves the refused name out of the path
             if (*path, name) in values.places:

@@ -244,6 +244,11 @@ def test_a_key_given_twice_does_not_hide_the_rest(write) -> None:
     ]
 
 
+def test_a_refused_name_is_said_once_whatever_its_value(write) -> None:
+    file = write("image: {repository: r}\nrun: {command: x}\nenv: {n: 1}\n")
+    assert ["false for YAML" in one.message for one in validate.check([file]).problems] == [True]
+
+
 def test_a_broken_file_says_only_that(write) -> None:
     file = write("image: [\n")
     assert [one.message[:14] for one in validate.check([file]).problems] == ["not valid YAML"]
