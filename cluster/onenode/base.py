@@ -6,19 +6,24 @@ import contextlib
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 CLUSTER_DIR = Path(__file__).resolve().parent.parent
 HOME = Path.home()
 # Resolved: one folder is one node, however it is called.
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or HOME / ".cache").resolve() / "deepspeed-job"
-STATE = Path(os.environ.get("XDG_STATE_HOME") or HOME / ".local/state").resolve() / "deepspeed-job" / "cluster"
+STATE = Path(os.environ.get("XDG_STATE_HOME") or HOME / ".local/state").resolve() / "deepspeed-job/cluster"
 BIN = CACHE / "bin"
 LOGS = STATE / "logs"
 KUBECONFIG = STATE / "kubeconfig"
+
+# Set after all downloads: what the node says to itself never goes through the machine's proxy.
+NO_PROXY = {"NO_PROXY": "*", "no_proxy": "*"}
 
 ELSEWHERE = (
     "Use kind or k3d instead, or a cluster you have: "
@@ -83,6 +88,13 @@ def run(
     return done.stdout
 
 
+def become(argv: Sequence[object]) -> NoReturn:
+    """Replace this process by a program, which ends when its reader goes away, as programs outside Python do."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    words = [str(word) for word in argv]
+    os.execvp(words[0], words)  # noqa: S606
+
+
 def succeeds(argv: Sequence[object]) -> bool:
     """Whether a program is there and exits with 0; it is quiet either way."""
     words, quiet = [str(word) for word in argv], subprocess.DEVNULL
@@ -123,7 +135,6 @@ def need_packages(programs: dict[str, str]) -> None:
         raise Problem(f"missing: {', '.join(missing)}; without apt-get, install them by hand. {ELSEWHERE}")
     say(f"installing Debian packages: {' '.join(missing)}")
     os.environ["DEBIAN_FRONTEND"] = "noninteractive"
-    # Images of containers come without apt's lists.
-    if not any(Path("/var/lib/apt/lists").glob("*_Packages*")):
-        run(["apt-get", "update"])
+    # The lists may be missing or old: then what they name is no longer there.
+    run(["apt-get", "update"])
     run(["apt-get", "install", "--yes", "--no-install-recommends", *missing])

@@ -169,7 +169,7 @@ def corefile() -> str:
     health {NODE_IP}:8080
     ready {NODE_IP}:8181
     kubernetes {DOMAIN} in-addr.arpa ip6.arpa {{
-        kubeconfig {kubeconfig_of("coredns")}
+        kubeconfig "{kubeconfig_of("coredns")}"
         pods insecure
         ttl 30
     }}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -40,13 +41,20 @@ def exist() -> bool:
 
 def need_name() -> None:
     """Refuse a state folder for which another folder's node has the name and addresses."""
-    for line in Path("/proc/mounts").read_text().splitlines():
-        source, place, *_ = (word.replace(r"\040", " ") for word in line.split())
-        if source == NAME and place != str(RUN):
+    for name, run_folder in other_nodes():
+        if name == NAME:
             raise Problem(
-                f"the node in {Path(place).parent} has the name {NAME}, which {STATE} stands for too: "
+                f"the node in {run_folder.parent} has the name {NAME}, which {STATE} stands for too: "
                 "set XDG_STATE_HOME to another folder, or stop that node"
             )
+
+
+def other_nodes() -> list[tuple[str, Path]]:
+    """The name and the run folder of each other node on this machine."""
+    lines = Path("/proc/mounts").read_text().splitlines()
+    mounts = [[word.replace(r"\040", " ") for word in line.split()] for line in lines]
+    nodes = [(source, Path(place)) for source, place, *_ in mounts if re.fullmatch(r"dsjob\d+", source)]
+    return [(name, run_folder) for name, run_folder in nodes if run_folder != RUN]
 
 
 def enter() -> list[str]:
@@ -75,6 +83,8 @@ def create() -> None:
         (sysctls / name).write_text(value + "\n")
     mounts = [f"mount --bind '{sysctls / name}' /proc/sys/{name}" for name in SYSCTLS]
     mounts += [f"mount -t tmpfs -o mode=755 {NAME} {path}" for path in EMPTY]
+    # Else this namespace would keep theirs alive when they stop.
+    mounts += [f"umount --lazy '{run_folder}' || true" for _, run_folder in other_nodes()]
     for target, source in BOUND.items():
         source.mkdir(parents=True, exist_ok=True)
         mounts.append(f"mkdir -p {target} && mount --bind '{source}' {target}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from .base import (
     BIN,
     ELSEWHERE,
     KUBECONFIG,
+    NO_PROXY,
     STATE,
     Problem,
     locked,
@@ -47,6 +49,7 @@ def start() -> None:
     need_machine()
     need_packages({program: package for program, package in PACKAGES.items() if not usable(program)})
     builds.build()
+    os.environ.update(NO_PROXY)
     with locked(LOCK):
         started = time.monotonic()
         if is_up():
@@ -108,6 +111,7 @@ def wait_until(what: str, condition: Callable[[], bool]) -> None:
 
 def status() -> bool:
     """Print a row for each part, the node's condition and the addresses; whether all of it is up."""
+    os.environ.update(NO_PROXY)
     good = True
     for part in PARTS:
         pid = part.pid()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
@@ -175,6 +176,24 @@ def test_a_killed_part_is_seen_and_healed(node, container, part):
     assert (kept["containerID"], kept["restartCount"]) == (container, 0)
 
 
+def test_a_hung_part_is_seen(node, container):
+    pid = int(node.status()["kube-scheduler"][0])
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert node.status(code=1)["kube-scheduler"] == (str(pid), "not answering")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: node.status(code=None)["kube-scheduler"][1] == "up", 10, node.status)
+
+
+def test_logs_and_a_look_inside(node):
+    assert "etcd" in node("logs", "etcd", "-n", "5")
+    # A reader that leaves early is no error.
+    assert run("sh", "-c", f"'{CLUSTER}/logs' kubelet | head -n 1", env=node.env).count("\n") == 1
+    inside = node("enter", "ip", "-brief", "address", "show", "eth0")
+    assert re.search(r"^eth0@\S+ +UP +198\.18\.\d+\.2/30", inside)
+
+
 def test_after_a_power_cut_the_cluster_is_as_it_was(node, container):
     dead = node.processes()
     for pid in dead:
@@ -183,7 +202,10 @@ def test_after_a_power_cut_the_cluster_is_as_it_was(node, container):
     for name in ("run/mnt", "run/net", "run"):
         run("umount", node.state / name)
     assert {state for _, state in node.status(code=1).values()} == {"down"}
-    node("start")
+    # Two at once do it once.
+    with ThreadPoolExecutor() as pool:
+        said = list(pool.map(node, ["start", "start"]))
+    assert sorted("after" in text for text in said) == [False, True]
     assert_works(node)
     assert wait_running(node, "kept")["containerStatuses"][0]["containerID"] != container
 
