@@ -172,7 +172,7 @@ def logs(
         int | None, typer.Option("--tail", min=0, help="Only the last lines.", show_default="all")
     ] = None,
     worker: Annotated[
-        int | None, typer.Option("--worker", min=0, help="A worker's log.", show_default="the launcher's")
+        int | None, typer.Option("--worker", min=0, help="A worker's log.", show_default="the run's")
     ] = None,
     container: Annotated[
         str, typer.Option("--container", "-c", help="Another container.", show_default="the main one")
@@ -182,7 +182,7 @@ def logs(
     kubeconfig: Kubeconfig = None,
     verbose: Verbose = False,
 ) -> None:
-    """Print a log: the launcher's has what all ranks print.
+    """Print a log: the launcher's has what all ranks print. In mode direct each worker has its own, and worker 0's is shown.
 
     Example: dsjob logs my-job -f
     """

@@ -1,4 +1,4 @@
-"""Following a run: phases while it starts, then the launcher's log, to the end.
+"""Following a run: phases while it starts, then its log (the launcher's, or in mode direct worker 0's), to the end.
 
 The cluster is asked once a second; the log arrives on a thread of its own. Only this thread prints.
 """
@@ -23,7 +23,7 @@ _EVERY = 1.0  # seconds between two looks at the cluster
 _PATIENCE = 60.0  # seconds that the cluster may be away
 _SLOW = 10.0  # seconds after which a phase is worth a line, where there is no live one
 _FRACTION = re.compile(r"\.\d+")  # of a second, in a time stamp
-_RUN = "[deepspeed-job] run:"  # the launcher's line after which the user's command has the word
+_RUN = "[deepspeed-job] run:"  # our line after which the user's command has the word
 
 
 def follow(cluster: Cluster, name: str, *, phases: bool = True, tail: int | None = None) -> ExitCode:
@@ -34,8 +34,8 @@ def follow(cluster: Cluster, name: str, *, phases: bool = True, tail: int | None
     training = False
     while True:
         state = watch.state()
-        if state.launcher_started and (log is None or log.pod != state.launcher):
-            log = Log(cluster, state.launcher, tail)
+        if state.launcher_started and (log is None or _has_moved(log, state)):
+            log = Log(cluster, state.launcher, state.container, tail)
         if shown and not state.phase.ended:
             shown.show(steps(state, training))
         line = log.next(watch.pause()) if log else None
@@ -52,7 +52,15 @@ def follow(cluster: Cluster, name: str, *, phases: bool = True, tail: int | None
             time.sleep(watch.pause())
     if shown:
         shown.clear()
-    return finish(state, log_shown=log is not None)
+    # In mode direct the log is that of worker 0, which may know nothing of the failure of another one.
+    told = [reason.where for reason in state.reasons]
+    whole = log is not None and (state.mode == "launcher" or f"pod/{log.pod}" in told)
+    return finish(state, log_shown=whole)
+
+
+def _has_moved(log: Log, state: JobState) -> bool:
+    """Whether the run's log is another one now. What a failed worker wrote for hours is not shown after that of worker 0."""
+    return log.pod != state.launcher and (state.mode == "launcher" or not state.phase.ended)
 
 
 class Watch:
@@ -146,11 +154,11 @@ class Phases:
 
 
 class Log:
-    """The launcher's log on a thread of its own, through connections that break."""
+    """The run's log on a thread of its own, through connections that break."""
 
-    def __init__(self, cluster: Cluster, pod: str, tail: int | None) -> None:
+    def __init__(self, cluster: Cluster, pod: str, container: str, tail: int | None) -> None:
         self.pod = pod
-        self._cluster, self._tail = cluster, tail
+        self._cluster, self._container, self._tail = cluster, container, tail
         self._lines: queue.Queue[str] = queue.Queue(maxsize=10_000)
         self._job_ended = threading.Event()
         self._thread = threading.Thread(target=self._pump, daemon=True, name="log")
@@ -177,7 +185,7 @@ class Log:
             try:
                 lines = self._cluster.log(
                     self.pod,
-                    "launcher",
+                    self._container,
                     follow=True,
                     timestamps=True,
                     since=_second(last),

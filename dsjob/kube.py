@@ -55,16 +55,22 @@ def container_state(pod: Object, name: str) -> Object:
 
 
 def termination(pod: Object) -> tuple[Object, Object]:
-    """How the launcher ended: its container state, and the JSON that it left (both may be empty)."""
+    """How the command's container ended: its state, and the JSON that it left (both may be empty)."""
     for container in containers(pod):
         ended = container.get("state", {}).get("terminated")
-        if container.get("name") == "launcher" and ended:
+        if container.get("name") in ("launcher", "worker") and ended:
             try:
                 told = json.loads(ended.get("message") or "{}")
             except ValueError:
                 told = {}
             return ended, told if isinstance(told, dict) else {}
     return {}, {}
+
+
+def completion_index(pod: Object) -> int:
+    """Which one a pod of an Indexed Job is. Its name ends with letters that nobody knows beforehand."""
+    key = "batch.kubernetes.io/job-completion-index"
+    return int((meta(pod).get("annotations") or {}).get(key) or label(pod, key) or 0)
 
 
 def containers(pod: Object) -> list[Object]:

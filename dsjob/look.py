@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 
-from dsjob import __version__, chart, cluster, follow, helm, output
+from dsjob import __version__, chart, cluster, direct, follow, helm, output
 from dsjob.errors import DsjobError, ExitCode
-from dsjob.model import JobState
+from dsjob.kube import RUN, completion_index, label, meta
+from dsjob.model import JobState, Objects
 from dsjob.state import describe, names
 from dsjob.target import Target
 
 
 def job(target: Target, name: str) -> JobState:
     """The state of one job."""
-    return _state(cluster.connect(target), name)
+    return _find(cluster.connect(target), name)[0]
 
 
 def jobs(target: Target, everywhere: bool = False) -> list[JobState]:
@@ -26,25 +27,26 @@ def jobs(target: Target, everywhere: bool = False) -> list[JobState]:
 def logs(
     target: Target, name: str, following: bool, tail: int | None, worker: int | None, container: str
 ) -> ExitCode:
-    """Print a log. Following the launcher's ends with the job, and with its exit code."""
+    """Print a log. Following the run's own ends with the job, and with its exit code."""
     api = cluster.connect(target)
-    state = _state(api, name)
-    if following and worker is None and container in ("", "launcher"):
+    state, objects = _find(api, name)
+    if following and worker is None and container in ("", state.container):
         try:
             return follow.follow(api, name, phases=not state.launcher_started, tail=tail)
         except KeyboardInterrupt:
             output.note(f"\ndetached: {name} is not touched by this")
             return ExitCode.INTERRUPTED
-    pod = state.launcher if worker is None else f"{name}-worker-{worker}"
+    pod = state.launcher if worker is None else _worker_pod(state, objects, worker)
     if not pod:
+        which = f"pod of worker {worker or 0}" if state.mode == "direct" else "launcher pod"
         raise DsjobError(
-            f"{name} has no launcher pod: {state.message}",
+            f"{name} has no {which}: {state.message}",
             ExitCode.NOT_FOUND,
             hint=f"dsjob status {name} -n {api.namespace}",
         )
     try:
         for line in api.log(
-            pod, container or ("launcher" if worker is None else "worker"), follow=following, tail=tail
+            pod, container or (state.container if worker is None else "worker"), follow=following, tail=tail
         ):
             output.say(line)
     except cluster.NotFound as error:
@@ -75,12 +77,21 @@ def versions(target: Target) -> dict[str, str]:
     return found
 
 
-def _state(api: cluster.Cluster, name: str) -> JobState:
-    state = describe(name, api.namespace, api.objects(name), time.time())
+def _worker_pod(state: JobState, objects: Objects, worker: int) -> str:
+    """The name of a worker's pod. In mode direct it is known only from the pod, and empty if there is none."""
+    if state.mode == "launcher":
+        return f"{state.name}-worker-{worker}"
+    own = direct.newest([pod for pod in objects.pods if label(pod, RUN) == state.run])
+    return next((meta(pod)["name"] for pod in own if completion_index(pod) == worker), "")
+
+
+def _find(api: cluster.Cluster, name: str) -> tuple[JobState, Objects]:
+    objects = api.objects(name)
+    state = describe(name, api.namespace, objects, time.time())
     if state is None:
         raise DsjobError(
             f"there is no job `{name}` in namespace `{api.namespace}`",
             ExitCode.NOT_FOUND,
             hint="`dsjob list -A` shows the jobs of all namespaces",
         )
-    return state
+    return state, objects

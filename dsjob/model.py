@@ -53,7 +53,8 @@ class Objects:
 def unsettled(objects: Objects) -> bool:
     """Whether something is waited for, so that events may tell why."""
     wanted = sum(owner.get("spec", {}).get("replicas") or 0 for owner in objects.statefulsets)
-    wanted += sum(not true_conditions(job, "Complete", "Failed") for job in objects.jobs)
+    unended = [job for job in objects.jobs if not true_conditions(job, "Complete", "Failed")]
+    wanted += sum(job.get("spec", {}).get("parallelism") or 1 for job in unended)
     hosts = sum(label(pod, COMPONENT) in ("launcher", "worker") for pod in objects.pods)
     return hosts < wanted or any(pod.get("status", {}).get("phase") == "Pending" for pod in objects.pods)
 
@@ -71,7 +72,7 @@ class Part:
 
 @dataclass
 class Pods:
-    """How far the pods of the current run are; the launcher counts as one of `wanted`."""
+    """How far the pods of the current run are; a launcher counts as one of `wanted`."""
 
     wanted: int = 0
     scheduled: int = 0
@@ -80,7 +81,7 @@ class Pods:
 
 @dataclass
 class JobState:
-    """All that dsjob knows of a job."""
+    """All that dsjob knows of a job. In mode direct, `launcher` is the pod whose log stands for the run's."""
 
     name: str
     namespace: str
@@ -88,6 +89,7 @@ class JobState:
     message: str
     run: str = ""
     job: str = ""
+    mode: str = "launcher"
     launcher: str = ""
     launcher_started: bool = False
     workers: int = 0
@@ -107,8 +109,18 @@ class JobState:
     denied: list[str] = field(default_factory=list)
 
     @property
+    def container(self) -> str:
+        """The container that runs the command."""
+        return "worker" if self.mode == "direct" else "launcher"
+
+    @property
+    def hosts(self) -> list[Part]:
+        """The parts that the run needs: launcher and workers."""
+        return [part for part in self.parts if part.role in ("launcher", "workers")]
+
+    @property
     def reasons(self) -> list[Reason]:
-        """All reasons, those of the launcher first."""
+        """All reasons, those of launcher and workers first."""
         return [reason for part in self.parts for reason in part.reasons]
 
     def to_json(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dsjob import reasons as why
 from dsjob.kube import (
     COMPONENT,
     Object,
+    completion_index,
     containers,
     is_ready,
     is_scheduled,
@@ -29,24 +30,30 @@ def launcher_part(
     if launcher is None:
         part.reasons = why.creation_reasons(job, events) if job else []
         if state.phase is Phase.FAILED and job:
-            condition = next(iter(true_conditions(job, "Failed", "FailureTarget").values()), {})
-            text = condition.get("message", "the run failed") + "; its pod is gone"
-            part.reasons.append(Reason(condition.get("reason", "Failed"), text, "", f"job/{state.job}"))
+            part.reasons.append(lost_pod_reason(state, job))
         part.state = "no pod"
     else:
         part.reasons = why.pod_reasons(launcher, events)
         part.state = _pod_state(launcher)
-        ended, told = termination(launcher)
-        if ended:
-            _end(state, part, ended, told)
+        end_of(state, part, launcher)
     if state.phase is Phase.SUCCEEDED:
         part.reasons = []
     part.good = not part.reasons and state.phase is not Phase.FAILED
     return part
 
 
-def _end(state: JobState, part: Part, ended: Object, told: Object) -> None:
-    """What the launcher itself tells of the end: it knows the host, the rank's code and its last lines."""
+def lost_pod_reason(state: JobState, job: Object) -> Reason:
+    """Why a run failed whose pod is gone: what its Job tells."""
+    condition = next(iter(true_conditions(job, "Failed", "FailureTarget").values()), {})
+    text = condition.get("message", "the run failed") + "; its pod is gone"
+    return Reason(condition.get("reason", "Failed"), text, "", f"job/{state.job}")
+
+
+def end_of(state: JobState, part: Part, pod: Object) -> None:
+    """What the command's pod itself tells of the end: it knows the host, the rank's code and its last lines."""
+    ended, told = termination(pod)
+    if not ended:
+        return
     code = told.get("exitCode")
     state.exit_code = code if isinstance(code, int) else int(ended.get("exitCode") or 0)
     state.host = str(told.get("host") or "")
@@ -55,8 +62,8 @@ def _end(state: JobState, part: Part, ended: Object, told: Object) -> None:
         own = Reason(
             str(told.get("reason", "Failed")),
             str(told["message"]),
-            _end_remedy(state, told),
-            f"pod/{part.name}",
+            _end_remedy(state, pod, told),
+            f"pod/{meta(pod)['name']}",
         )
         part.reasons = [
             own,
@@ -65,7 +72,7 @@ def _end(state: JobState, part: Part, ended: Object, told: Object) -> None:
     part.state = "succeeded" if not state.exit_code else f"failed with {why.exit_meaning(state.exit_code)}"
 
 
-def _end_remedy(state: JobState, told: Object) -> str:
+def _end_remedy(state: JobState, pod: Object, told: Object) -> str:
     """What helps against an end that the launcher tells of."""
     again = "`dsjob up` with another `run.id` runs it again"
     known = {
@@ -74,7 +81,8 @@ def _end_remedy(state: JobState, told: Object) -> str:
         "Stopped": f"someone or something stopped it; {again}",
         "WorkerLost": f"its pod or its node is gone; {again}; `run.maxRestarts` does so by itself",
     }
-    logs = f"`dsjob logs {state.name} -n {state.namespace}` shows the whole log"
+    worker = f" --worker {completion_index(pod)}" if state.mode == "direct" else ""
+    logs = f"`dsjob logs {state.name} -n {state.namespace}{worker}` shows the whole log"
     return known.get(str(told.get("reason")), logs)
 
 
@@ -92,12 +100,12 @@ def workers_part(
             part.reasons += why.pod_reasons(pod, events)
     if stateful and len(workers) < (stateful.get("spec", {}).get("replicas") or 0):
         part.reasons += why.creation_reasons(stateful, events)
-    part.reasons = _grouped(part.reasons)
+    part.reasons = grouped(part.reasons)
     part.good = not part.reasons
     return part
 
 
-def _grouped(reasons: Sequence[Reason]) -> list[Reason]:
+def grouped(reasons: Sequence[Reason]) -> list[Reason]:
     """The same cause on several pods is said once, with the number of pods."""
     groups: dict[tuple[str, str], list[Reason]] = {}
     for reason in reasons:
@@ -138,7 +146,7 @@ def board_part(deployment: Object, own: Objects) -> Part:
         return Part("tensorboard", name, "ready")
     pods = [pod for pod in own.pods if label(pod, COMPONENT) == "tensorboard"]
     reasons = [reason for pod in pods for reason in why.pod_reasons(pod, own.events)]
-    return Part("tensorboard", name, "not ready", not reasons, _grouped(reasons))
+    return Part("tensorboard", name, "not ready", not reasons, grouped(reasons))
 
 
 def _pod_state(pod: Object) -> str:

@@ -25,12 +25,14 @@ def steps(state: JobState, training: bool) -> list[Step]:
     held_up = (
         f"{first.cause}: {first.message}" + (f" ({first.where})" if first.where else "") if first else ""
     )
-    over = training or state.phase.ended
     on_node, running, ready = pods.scheduled, pods.started, state.workers_ready
+    # In mode direct the log is that of one worker, which does not wait for the others.
+    over = state.phase.ended or (training and (state.mode == "launcher" or ready >= state.workers))
     if over:  # the workers may be gone again
         on_node = running = pods.wanted
         ready = state.workers
-    doing = "connected" if over else "ready, the launcher logs in" if ready >= state.workers else "ready"
+    connecting = "ready, the launcher logs in" if state.mode == "launcher" else "ready, looking for the first"
+    doing = "connected" if over else connecting if ready >= state.workers else "ready"
     scheduled = on_node >= pods.wanted
     started = scheduled and running >= pods.wanted
     return [

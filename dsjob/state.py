@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dsjob import direct
 from dsjob import reasons as why
 from dsjob.kube import (
     COMPONENT,
@@ -44,29 +45,37 @@ def describe(name: str, namespace: str, objects: Objects, now: float) -> JobStat
     job = max(own.jobs, key=lambda one: meta(one).get("creationTimestamp", ""), default=None)
     run = label(job, RUN) if job else ""
     stateful = own.statefulsets[0] if own.statefulsets else None
-    launcher = _launcher(job, own.pods)
     workers = [
         pod for pod in own.pods if label(pod, COMPONENT) == "worker" and (not run or label(pod, RUN) == run)
     ]
     state = JobState(name, namespace, Phase.UNKNOWN, "", run, denied=objects.denied)
+    launcher = _launcher(job, own.pods)
+    if direct.is_direct(job):
+        state.mode = "direct"
+        workers = direct.newest(workers)
+        launcher = direct.leader(workers)
     state.job = meta(job)["name"] if job else ""
     state.launcher = meta(launcher)["name"] if launcher else ""
     state.launcher_started = bool(
-        launcher and container_state(launcher, "launcher").keys() & {"running", "terminated"}
+        launcher and container_state(launcher, state.container).keys() & {"running", "terminated"}
     )
     state.workers = _wanted(job, stateful, workers)
-    state.workers_ready = sum(is_ready(pod) for pod in workers)
-    state.accelerator, state.accelerators = _accelerators(job, stateful)
-    state.pods = _progress(launcher, workers, state.workers)
+    is_direct = state.mode == "direct"
+    state.workers_ready = direct.ready(workers) if is_direct else sum(is_ready(pod) for pod in workers)
+    state.accelerator, state.accelerators = _accelerators(job, job if is_direct else stateful)
+    state.pods = _progress(workers if is_direct else [launcher, *workers], state)
     state.phase = _phase(job, launcher, workers, state, _has_begun(own.leases, state))
-    _times(state, job, launcher, now)
-    state.parts = [
-        launcher_part(state, job, launcher, own.events),
-        workers_part(state, stateful, workers, own.events),
-    ]
+    _times(state, job, direct.culprit(workers) if is_direct else launcher, now)
+    if job and is_direct:
+        state.parts = [direct.workers_part(state, job, workers, own.events)]
+    else:
+        state.parts = [
+            launcher_part(state, job, launcher, own.events),
+            workers_part(state, stateful, workers, own.events),
+        ]
     state.parts += volume_parts(job, stateful, own, "claims" in objects.denied)
     state.parts += [board_part(one, own) for one in own.deployments]
-    if state.phase is Phase.STARTING and any(part.reasons for part in state.parts[:2]):
+    if state.phase is Phase.STARTING and any(part.reasons for part in state.hosts):
         state.phase = Phase.PENDING  # it does not start: something is missing
     state.message = _message(state, job)
     return state
@@ -80,21 +89,31 @@ def _phase(
     if meta(job).get("deletionTimestamp"):
         return Phase.STOPPING
     conditions = true_conditions(job)
-    ended = termination(launcher)[0] if launcher and not true_conditions(launcher, "DisruptionTarget") else {}
+    code = direct.exit_code(state, workers) if state.mode == "direct" else _exit_code(launcher)
     if conditions.keys() & {"Complete", "SuccessCriteriaMet"}:
         return Phase.SUCCEEDED
-    if conditions.keys() & {"Failed", "FailureTarget"} or ended.get("exitCode"):
+    if conditions.keys() & {"Failed", "FailureTarget"} or code:
         return Phase.FAILED
-    if ended:
+    if code == 0:
         return Phase.SUCCEEDED
     if job.get("spec", {}).get("suspend"):
         return Phase.QUEUED if label(job, "kueue.x-k8s.io/queue-name") else Phase.SUSPENDED
+    if state.mode == "direct":
+        return direct.progress(state, workers)
     if launcher is None or launcher.get("status", {}).get("phase") == "Pending":
         scheduled = launcher is not None and is_scheduled(launcher)
         return Phase.STARTING if scheduled and not why.pod_reasons(launcher or {}, []) else Phase.PENDING
     if began:
         return Phase.RUNNING if state.workers_ready >= state.workers else Phase.DEGRADED
     return Phase.PENDING if any(not is_scheduled(pod) for pod in workers) else Phase.STARTING
+
+
+def _exit_code(launcher: Object | None) -> int | None:
+    """How the launcher ended; None while it goes on, or when it was taken from its node."""
+    if launcher is None or true_conditions(launcher, "DisruptionTarget"):
+        return None
+    ended = termination(launcher)[0]
+    return int(ended.get("exitCode") or 0) if ended else None
 
 
 def _has_begun(leases: Sequence[Object], state: JobState) -> bool:
@@ -123,17 +142,18 @@ def _message(state: JobState, job: Object | None) -> str:
         return "waits for its queue" if state.phase is Phase.QUEUED else "suspended; it holds nothing"
     if state.phase is Phase.RUNNING:
         return ready
-    blocking = [reason for part in state.parts[:2] for reason in part.reasons]
+    blocking = [reason for part in state.hosts for reason in part.reasons]
     return f"{ready}; {blocking[0].message}" if blocking else ready
 
 
-def _times(state: JobState, job: Object | None, launcher: Object | None, now: float) -> None:
+def _times(state: JobState, job: Object | None, last: Object | None, now: float) -> None:
+    """When the run began and ended; `last` is the pod whose end was the run's."""
     if job is None:
         return
     state.created = seconds(meta(job).get("creationTimestamp"))
     state.age = now - state.created if state.created is not None else None
     state.started = seconds(job.get("status", {}).get("startTime"))
-    ended = termination(launcher)[0] if launcher else {}
+    ended = termination(last)[0] if last else {}
     condition = next(iter(true_conditions(job, "Complete", "Failed").values()), {})
     finished = (
         ended.get("finishedAt")
@@ -145,13 +165,14 @@ def _times(state: JobState, job: Object | None, launcher: Object | None, now: fl
         state.duration = max((state.ended if state.ended is not None else now) - state.started, 0)
 
 
-def _progress(launcher: Object | None, workers: Sequence[Object], wanted: int) -> Pods:
-    pods = [pod for pod in (launcher, *workers) if pod]
+def _progress(found: Sequence[Object | None], state: JobState) -> Pods:
+    pods = [pod for pod in found if pod]
     started = sum(
         any(one.get("state", {}).keys() & {"running", "terminated"} for one in containers(pod))
         for pod in pods
     )
-    return Pods(wanted + 1, sum(map(is_scheduled, pods)), started)
+    wanted = state.workers + (state.mode == "launcher")
+    return Pods(wanted, sum(map(is_scheduled, pods)), started)
 
 
 def _only(name: str, namespace: str, objects: Objects) -> Objects:
@@ -197,10 +218,10 @@ def _wanted(job: Object | None, stateful: Object | None, workers: Sequence[Objec
     return (stateful or {}).get("spec", {}).get("replicas") or len(workers)
 
 
-def _accelerators(job: Object | None, stateful: Object | None) -> tuple[str, int]:
+def _accelerators(job: Object | None, owner: Object | None) -> tuple[str, int]:
     """The device of each worker and its count; without the annotation, the first extended resource."""
     told = (meta(job).get("annotations") or {}).get("deepspeed-job/accelerator", "")
-    for container in template(stateful).get("containers", []):
+    for container in template(owner).get("containers", []):
         limits = container.get("resources", {}).get("limits") or {}
         for resource in (told, *limits):
             if "/" in resource and str(limits.get(resource, "")).isdigit():

@@ -68,12 +68,15 @@ def pids() -> set[int]:
     """The processes of the node."""
     found: set[int] = set()
     for root in hierarchies():
-        for path in (root / NAME).rglob("cgroup.procs"):
-            try:
-                found.update(int(line) for line in path.read_text().split())
-            except OSError:
-                continue  # gone meanwhile
+        for folder in folders(root / NAME):
+            with contextlib.suppress(OSError):  # gone meanwhile
+                found.update(map(int, (folder / "cgroup.procs").read_text().split()))
     return found - {0, os.getpid()}
+
+
+def folders(top: Path) -> list[Path]:
+    """A cgroup and all below it, each before its own; unlike glob this bears that some go meanwhile."""
+    return [Path(folder) for folder, _, _ in os.walk(top)]
 
 
 def kill(spare: int | None = None, patience: float = 20.0) -> None:
@@ -91,11 +94,7 @@ def kill(spare: int | None = None, patience: float = 20.0) -> None:
 def remove() -> None:
     """Remove the node's cgroups; the processes in them must be gone."""
     for root in hierarchies():
-        node = root / NAME
-        if not node.is_dir():
-            continue
-        folders = sorted((path for path in node.rglob("*") if path.is_dir()), reverse=True)
-        for folder in [*folders, node]:
+        for folder in reversed(folders(root / NAME)):
             _remove_folder(folder)
 
 

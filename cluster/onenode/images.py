@@ -119,7 +119,11 @@ def load(archive: Path) -> bool:
     mark = f"{facts.st_size} {facts.st_mtime_ns} {facts.st_ino}"
     if stamp.exists() and stamp.read_text() == mark:
         return False
-    run([*configs.ctr(), "images", "import", "--all-platforms", archive.resolve()])
+    try:
+        run([*configs.ctr(), "images", "import", "--all-platforms", archive.resolve()])
+    except Problem as problem:
+        said = str(problem).rpartition("ctr: ")[2]
+        raise Problem(f"{archive} is not loaded, it must be a docker or OCI archive: {said}") from None
     stamp.write_text(mark)
     return True
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from throwaway import CACHE, CLUSTER, NAMES, Node, refusal, run, runs, wait_for
 
-SECONDS_TO_READY = 20
 GPU = "nvidia.com/gpu"
+# A new pod needs these.
+POD_MAKERS = ("etcd", "containerd", "kube-apiserver", "kube-scheduler", "kubelet")
 COMMANDS = sorted(path.name for path in CLUSTER.iterdir() if path.is_file() and os.access(path, os.X_OK))
 
 
@@ -96,14 +97,20 @@ def test_a_staging_module_of_another_kubernetes(checkout):
     assert "replace block" in refusal(checkout / "cluster/build", "--check")
 
 
+def patience(seconds):
+    """What a promise in seconds is on a machine that others use too."""
+    return seconds * max(1, os.getloadavg()[0] / os.cpu_count())
+
+
 def test_start_makes_a_cluster(node):
+    limit = patience(20)
     begin = time.monotonic()
     said = node("start")
     took = time.monotonic() - begin
     kubeconfig = str(node.state / "kubeconfig")
     promised = re.search(r"^the node is up after ([0-9.]+) s: KUBECONFIG=(.*)$", said, re.MULTILINE)
     assert promised[2] == kubeconfig
-    assert float(promised[1]) <= min(took, SECONDS_TO_READY)
+    assert float(promised[1]) <= min(took, limit)
     assert node("kubeconfig") == kubeconfig + "\n"
     assert Path(kubeconfig).stat().st_mode & 0o077 == 0
     assert re.match(r"dsjob-local +Ready ", node.kubectl("get", "nodes", "--no-headers"))
@@ -115,23 +122,21 @@ def test_start_again_changes_nothing(node):
     before = node.status()
     begin = time.monotonic()
     said = node("start")
-    assert time.monotonic() - begin < 3
+    assert time.monotonic() - begin < patience(2)
     assert said == f"the node is up: KUBECONFIG={node.state / 'kubeconfig'}\n"
     assert node.status() == before
 
 
-def pod(name, gpus=0):
+def pod(name, gpus):
     container = {"name": "main", "image": "localhost/pause:1", "resources": {"limits": {GPU: str(gpus)}}}
     spec = {"terminationGracePeriodSeconds": 0, "containers": [container]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
-def wait_running(node, name):
-    def running():
-        status = node.get("pod", name)["status"]
-        return status["phase"] == "Running" and status["containerStatuses"][0]["ready"] and status
-
-    return wait_for(running, 30, lambda: node.kubectl("describe", "pod", name))
+def run_pod(node, name, gpus=0):
+    """Make a pod and wait until it runs."""
+    node.kubectl("create", "-f", "-", stdin=json.dumps(pod(name, gpus)))
+    node.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
 
 
 @pytest.fixture(scope="module")
@@ -141,23 +146,22 @@ def container(node):
     kept = [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}, "data": {"key": "value"}},
         {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "kept"}, "spec": claim},
-        pod("kept", gpus=2),
     ]
     node.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": kept}))
-    node.kubectl("wait", "--for=jsonpath={.status.phase}=Bound", "pvc/kept", "--timeout=30s")
-    return wait_running(node, "kept")["containerStatuses"][0]["containerID"]
+    run_pod(node, "kept", gpus=2)
+    node.kubectl("wait", "--for=jsonpath={.status.phase}=Bound", "pvc/kept", "--timeout=60s")
+    return container_of_kept(node)
 
 
-def assert_works(node):
-    """What was there is there, and a new pod gets what it asks for."""
-    assert {state for _, state in node.status().values()} == {"up"}
-    assert node.get("configmap", "kept")["data"] == {"key": "value"}
-    assert node.get("pvc", "kept")["status"]["phase"] == "Bound"
-    node.kubectl("create", "-f", "-", stdin=json.dumps(pod("new", gpus=1)))
-    wait_running(node, "new")
-    node.kubectl("delete", "pod", "new", "--force", "--wait=false")
-    offered = node.get("node", "dsjob-local")["status"]
-    assert (offered["capacity"][GPU], offered["allocatable"][GPU]) == ("8", "8")
+def container_of_kept(node):
+    """The id of the container; what was made with it must be there too."""
+    names = ("configmap/kept", "pvc/kept", "pod/kept", "node/dsjob-local")
+    data, claim, kept, machine = node.get(*names)["items"]
+    assert data["data"] == {"key": "value"}
+    assert claim["status"]["phase"] == "Bound"
+    for offer in ("capacity", "allocatable"):
+        assert machine["status"][offer][GPU] == "8"
+    return kept["status"]["containerStatuses"][0]["containerID"]
 
 
 @pytest.mark.parametrize("part", NAMES)
@@ -171,9 +175,9 @@ def test_a_killed_part_is_seen_and_healed(node, container, part):
     node("start")
     after = node.status()
     assert [name for name in NAMES if after[name] != before[name]] == [part]
-    assert_works(node)
-    (kept,) = node.get("pod", "kept")["status"]["containerStatuses"]
-    assert (kept["containerID"], kept["restartCount"]) == (container, 0)
+    if part in POD_MAKERS:
+        run_pod(node, f"after-{part}")
+    assert container_of_kept(node) == container
 
 
 def test_a_hung_part_is_seen(node, container):
@@ -205,15 +209,18 @@ def test_after_a_power_cut_the_cluster_is_as_it_was(node, container):
     # Two at once do it once.
     with ThreadPoolExecutor() as pool:
         said = list(pool.map(node, ["start", "start"]))
-    assert sorted("after" in text for text in said) == [False, True]
-    assert_works(node)
-    assert wait_running(node, "kept")["containerStatuses"][0]["containerID"] != container
+    assert sorted("the node is up after" in text for text in said) == [False, True]
+    node.status()
+    run_pod(node, "after-a-power-cut", gpus=6)
+    wait_for(
+        lambda: container_of_kept(node) != container, 30, lambda: node.kubectl("describe", "pod", "kept")
+    )
 
 
 def test_an_image_is_loaded_once(node, tmp_path):
     archive = tmp_path / "an image.tar"
     archive.write_text("no image")
-    assert "load-image: " in node("load-image", archive, code=1)
+    assert "must be a docker or OCI archive" in refusal(CLUSTER / "load-image", archive, env=node.env)
     archive.write_bytes((CACHE / "images/pause.tar").read_bytes())
     assert "loaded in" in node("load-image", archive)
     assert "is loaded already" in node("load-image", archive)
@@ -243,7 +250,7 @@ def test_stop_leaves_nothing(node, before):
     assert_gone(node, before, pids)
     assert {path.name for path in node.state.iterdir()} == {"containerd"}
     assert {state for _, state in node.status(code=1).values()} == {"down"}
-    assert "node" in node("stop")
+    node("stop")
 
 
 def test_an_interrupted_start_and_a_stop_after_crashes(node, before):
@@ -257,8 +264,7 @@ def test_an_interrupted_start_and_a_stop_after_crashes(node, before):
     node.status(code=1)
     node("start")
     assert node.kubectl("get", "configmap", "kept", "--ignore-not-found") == ""
-    node.kubectl("create", "-f", "-", stdin=json.dumps(pod("last")))
-    wait_running(node, "last")
+    run_pod(node, "last")
     pids = node.processes()
     for part in ("containerd", "etcd"):
         os.kill(int(node.status(code=None)[part][0]), signal.SIGKILL)

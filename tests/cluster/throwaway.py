@@ -28,6 +28,8 @@ SETTINGS = (
     "net/ipv4/ip_forward",
 )
 FOLDERS = ("/var/lib/kubelet", "/var/lib/cni", "/var/log/pods", "/var/log/containers", "/etc/cni/net.d")
+# Below these a node could mount something, beside its own folder.
+MOUNTED = "/run/(?!containers/)|/var/lib/(kubelet|cni|containerd)/|/var/log/|/proc/|/sys/"
 
 
 def wait_for(condition, seconds, what):
@@ -108,8 +110,8 @@ class Node:
         return ours | {pid for pid in everyone if namespaces({pid}) & spaces}
 
     def left(self, before):
-        """The traces that are new since `before` and can be of this node; other nodes, and buildah, come and go meanwhile."""
-        others = re.compile(r"\bdsjob\d|\b198\.18\.|/deepspeed-job/cluster/|/containers/storage/")
+        """The traces that are new since `before` and can be of this node; other nodes, and mounts elsewhere, come and go."""
+        others = re.compile(rf"\bdsjob\d|\b198\.18\.|/deepspeed-job/cluster/|^mount \S+ (?!{MOUNTED})")
         address = self.name.replace("dsjob", "198.18.")
         ours = re.compile(rf"\b{self.name}\b|\b{address}\.|{re.escape(escaped(self.home))}/")
         return sorted(line for line in traces() - before if ours.search(line) or not others.search(line))

@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import time
 import urllib.request
 from contextlib import contextmanager
 
@@ -188,6 +187,5 @@ def test_top_shows_the_node(namespace):
         done = namespace.kubectl("top", "nodes", "--no-headers", code=None)
         return done.stdout.splitlines() if done.returncode == 0 else []
 
-    begin = time.monotonic()
-    (row, *_) = wait_for(rows, 60, "kubectl top nodes does not answer")
-    assert re.search(r"\d+m .* \d+Mi ", row), f"{row} after {time.monotonic() - begin:.0f} s"
+    row, *_ = wait_for(rows, 60, "kubectl top nodes does not answer")
+    assert re.search(r" \d+m .* \d+Mi ", row), row

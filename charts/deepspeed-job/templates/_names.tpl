@@ -42,6 +42,20 @@ A later chart version may add keys, but no default for them: a default would alt
 {{ .Release.Name }}-launcher-{{ include "deepspeed-job.runHash" . }}
 {{- end }}
 
+{{/* Name of the Job of this run in mode direct, whose pods are the workers. */}}
+{{- define "deepspeed-job.directJobName" -}}
+{{ .Release.Name }}-worker-{{ include "deepspeed-job.runHash" . }}
+{{- end }}
+
+{{/* Name of the host of rank 0. */}}
+{{- define "deepspeed-job.firstHost" -}}
+{{- if eq .Values.mode "direct" -}}
+{{ include "deepspeed-job.directJobName" . }}-0.{{ .Release.Name }}
+{{- else -}}
+{{ .Release.Name }}-worker-0.{{ .Release.Name }}
+{{- end -}}
+{{- end }}
+
 {{/* Name of the ConfigMap with what defines this run. */}}
 {{- define "deepspeed-job.runConfigName" -}}
 {{ .Release.Name }}-run-{{ include "deepspeed-job.runHash" . }}

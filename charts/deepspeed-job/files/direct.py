@@ -1,0 +1,138 @@
+"""Main container of a worker in mode direct: waits for the name of worker 0, runs the command here, and says truthfully how it ended.
+
+It stays the first process, since that one gets no signal which it does not handle: a TERM that comes while Python imports torch, or to
+a bash that waits for its command, would be lost, and with it the time for a last checkpoint.
+"""
+
+import os
+import shlex
+import signal
+import socket
+import sys
+import threading
+import time
+from datetime import datetime, timezone
+
+from command import Command, make_command
+from common import FILES, HOSTFILE, JOB, Refusal, finish, load_run, say
+from dns import await_name
+from processes import end_below
+from verdict import explain_code, tail_of
+
+# Of the pod's 30 s; the rest is for the last words.
+GRACE_SECONDS = 25
+BIN = JOB / "bin"
+
+
+def host_names(host: str, run: dict) -> list:
+    """Return the DNS names of all workers in rank order, from the host name of any of them."""
+    stem = host.rpartition("-")[0]
+    return [f"{stem}-{i}.{run['name']}" for i in range(run["workers"])]
+
+
+def environment(own: dict) -> dict:
+    """Return the command's environment: the container's, its node rank, and our `deepspeed` first on PATH."""
+    path = f"{BIN}:{own.get('PATH', os.defpath)}"
+    return {**own, "PATH": path, "NODE_RANK": own["JOB_COMPLETION_INDEX"]}
+
+
+def judge(host: str, code: int, lines: list, stopped: bool) -> dict:
+    """Return what is told of the end: the command's exit code, its last lines, and whether the pod was told to end.
+
+    A stopped one must not end with 0, which the Job would count as done.
+    """
+    if stopped:
+        words = {"reason": "Stopped", "message": f"{host} was stopped before it ended"}
+        return {"phase": "Failed", "exitCode": code or 143, "host": host, "lastLines": [], **words}
+    if code == 0:
+        words = {"reason": "Completed", "message": "every rank of this worker ended with 0"}
+        return {"phase": "Succeeded", "exitCode": 0, **words}
+    reason = "CommandFailed" if code == 127 else "RankFailed"
+    words = {"reason": reason, "message": f"{host} failed with {explain_code(code)}"}
+    return {"phase": "Failed", "exitCode": code, "host": host, "lastLines": tail_of(lines, ""), **words}
+
+
+class Worker:
+    """One life of the worker's container."""
+
+    def __init__(self) -> None:
+        self.run = load_run()
+        self.host = socket.gethostname()
+        self.command = self.ending = None
+        self.starting = self.stopping = False
+
+    def work(self) -> dict:
+        """Run the command to its end; return what is told of it."""
+        hosts = host_names(self.host, self.run)
+        first, limit = hosts[0], self.run["startTimeout"]
+        deadline = time.monotonic() + limit
+        await_name(first, deadline)
+        if time.monotonic() >= deadline:
+            raise TimeoutError(
+                f"{self.host} did not find {first} within {limit} s: worker 0 has not started, or the cluster's DNS fails"
+            )
+        BIN.mkdir()
+        (BIN / "deepspeed").symlink_to(FILES / "pernode.py")
+        # An image's own `deepspeed` that is called by its path would find no hostfile, and train on this worker alone, without a word.
+        HOSTFILE.write_text("".join(f"{host} slots={self.run['slots']}\n" for host in hosts))
+        argv = make_command(self.run["run"])
+        say(f"run: {self.run['run'].get('command') or shlex.join(argv)}")
+        self.starting = True
+        self.command = Command(argv, environment(dict(os.environ)))
+        if self.stopping:
+            self.end_command()
+        self.command.process.wait()
+        if self.ending:
+            self.ending.join()  # a bash ends at once, and its ranks have the grace period all the same
+        code = self.command.wait()
+        return judge(self.host, code, list(self.command.last_lines), self.command.stopped.is_set())
+
+    def failed(self, error: Exception) -> dict:
+        """Return what is told of a command that was not started."""
+        reason, code, text = "CannotStart", 1, str(error)
+        if isinstance(error, TimeoutError):
+            reason = "StartTimeout"
+        elif isinstance(error, OSError):
+            reason, code, text = "CommandFailed", 127, f"{error.filename}: {error.strerror}"
+        return {
+            "phase": "Failed",
+            "exitCode": code,
+            "reason": reason,
+            "message": text,
+            "host": self.host,
+        }
+
+    def stop(self, *_: object) -> None:
+        """Told to end: the ranks get the grace period."""
+        if self.stopping:
+            return
+        self.stopping = True
+        if self.command:
+            self.end_command()
+        elif not self.starting:
+            finish("Failed", 143, "Stopped", f"{self.host} was stopped before the command was started")
+            os._exit(143)
+
+    def end_command(self) -> None:
+        """Pass the order on to each process, without waiting here."""
+        if not self.ending:
+            self.command.stopped.set()
+            self.ending = threading.Thread(target=end_below, args=[os.getpid(), GRACE_SECONDS], daemon=True)
+            self.ending.start()
+
+
+def main() -> int:
+    """Run this worker's part; return the exit code of the container."""
+    worker = Worker()
+    signal.signal(signal.SIGTERM, worker.stop)
+    try:
+        result = worker.work()
+    except (Refusal, OSError) as error:
+        result = worker.failed(error)
+    # To the millisecond: the first of several failures is the cause.
+    finish(**result, endedAt=datetime.now(timezone.utc).isoformat(timespec="milliseconds"))
+    return result["exitCode"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
