@@ -41,6 +41,11 @@ unit: setup ## tests without a cluster
 render: setup helm ## tests of what the chart renders
 	@$(PY) -m pytest -q tests/render
 
+.PHONY: node
+node: setup ## tests of the one-node cluster's own life, on a throwaway node beside yours
+	@cluster/build
+	@$(PY) -m pytest -q tests/cluster
+
 .PHONY: e2e
 e2e: setup helm ## tests on the real cluster (starts the one-node cluster, or E2E_KUBECONFIG=file for one of yours)
 	@if [ -z "$(E2E_KUBECONFIG)" ]; then $(MAKE) image; fi

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -199,10 +200,13 @@ def test_logs_and_a_look_inside(node):
 
 
 def test_after_a_power_cut_the_cluster_is_as_it_was(node, container):
-    dead = node.processes()
-    for pid in dead:
-        os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not any(runs(pid) for pid in dead), 10, node.processes)
+    def dead():
+        for pid in (left := node.processes()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not left
+
+    wait_for(dead, 10, node.processes)
     for name in ("run/mnt", "run/net", "run"):
         run("umount", node.state / name)
     assert {state for _, state in node.status(code=1).values()} == {"down"}
