@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import ssl
+import threading
 import time
 from pathlib import Path
 
@@ -19,12 +20,13 @@ class ApiError(Exception):
 
 
 class Api:
-    """Calls in the pod's own namespace. One connection is kept, and opened anew when it broke."""
+    """Calls in the pod's own namespace, from any thread. One connection is kept, and opened anew when it broke."""
 
     def __init__(self) -> None:
         self.namespace = (ACCOUNT / "namespace").read_text()
         self._tls = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
         self._kept = None
+        self._one_at_a_time = threading.Lock()
         self._born = time.monotonic()
 
     def _connect(self, timeout: float) -> http.client.HTTPSConnection:
@@ -52,9 +54,10 @@ class Api:
         until = time.monotonic() + patience
         while True:
             try:
-                self._kept = self._kept or self._connect(timeout=10)
-                answer = self._send(self._kept, method, path.format(ns=self.namespace), body)
-                text = answer.read()
+                with self._one_at_a_time:
+                    self._kept = self._kept or self._connect(timeout=10)
+                    answer = self._send(self._kept, method, path.format(ns=self.namespace), body)
+                    text = answer.read()
                 if answer.status < 300:
                     return json.loads(text)
                 error = ApiError(answer.status, text.decode(errors="replace"))

@@ -107,13 +107,12 @@ class Sidecar:
 
     def keep_lease(self) -> None:
         """Renew the Lease until the end. Its renewal is a heartbeat, and an annotation of it tells the phase, for `dsjob status`."""
-        api = Api()
         while not self.ending.is_set():
             try:
-                lease = api.call("GET", self.lease_path)
+                lease = self.api.call("GET", self.lease_path)
                 lease["spec"]["renewTime"] = now()
                 lease["metadata"].setdefault("annotations", {})[PHASE] = self.phase
-                api.call("PUT", self.lease_path, lease)
+                self.api.call("PUT", self.lease_path, lease)
             except (ApiError, OSError) as error:
                 if not self.ending.is_set():
                     say(f"the Lease is not renewed: {error}")
@@ -167,8 +166,6 @@ class Sidecar:
             if self.ending.is_set():
                 return
             self.ending.set()
-            # A connection of its own: another thread may be in the middle of a call.
-            self.api = Api()
             try:
                 self.scale(0)
                 lease = self.api.call("GET", self.lease_path)
