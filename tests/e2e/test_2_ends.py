@@ -91,9 +91,9 @@ def test_a_launcher_killed_for_memory_frees_the_workers_too(job, tmp_path):
 
 
 def test_a_new_run_replaces_one_that_is_under_way_and_never_are_there_two(job, tmp_path):
-    job.install(
-        tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")}
-    )
+    # These ranks take their time to end, so that the new launcher is there before the old one has gone.
+    slow = "import signal, time; signal.signal(15, lambda *_: (time.sleep(10), exit(1))); print(1); time.sleep(600)"
+    job.install(tmp_path, workers={"count": 3}, run={"command": on_all(slow)})
     job.wait_log(": 1")
     job.install(tmp_path, workers={"count": 3}, run={"command": on_all("print(2)")})
     assert job.wait_ended(120) == "Complete", job.describe()

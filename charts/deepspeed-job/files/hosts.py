@@ -105,6 +105,7 @@ class Link:
     def __init__(self, host: str, roster: Roster, on_trouble):
         self.host = host
         self.lost = None
+        self._replaced = False
         self._roster = roster
         self._on_trouble = on_trouble
         self._report = None
@@ -127,6 +128,7 @@ class Link:
 
     def _open(self, address: str) -> None:
         self.close()
+        self._replaced = False
         options = ["-F", str(SSH / "config"), "-o", "ConnectTimeout=2", "-o", f"HostName={address}"]
         argv = [find_programs(["ssh"], "launcher")["ssh"], *options, self.host, "@watch"]
         process = subprocess.Popen(
@@ -144,6 +146,8 @@ class Link:
         threading.Thread(target=self._read, args=[process, events, self._report], daemon=True).start()
 
     def _why(self) -> Unreachable:
+        if self._replaced:
+            return Unreachable(self.host, "connect", "its pod was replaced by a new one")
         text = self._process.stderr.read().decode(errors="replace").strip()
         code = self._process.wait()
         return Unreachable(
@@ -178,6 +182,12 @@ class Link:
         """Return the process id of the connection, 0 without one."""
         return self._process.pid if self._process else 0
 
+    def replaced(self) -> None:
+        """The worker is another pod now. Its end of this connection may have vanished without a word."""
+        self._replaced = True
+        if self._process:
+            self._process.kill()
+
     def close(self) -> None:
         """End the connection, if there is one."""
         process, self._process = self._process, None
@@ -192,7 +202,7 @@ class Workers:
     def __init__(self, run: dict, on_trouble):
         self.run = run
         self.hosts = host_names(run)
-        self.roster = Roster(self.hosts)
+        self.roster = Roster(self.hosts, lambda host: self.links[self.hosts.index(host)].replaced())
         self.links = [Link(host, self.roster, on_trouble) for host in self.hosts]
 
     def greet(self, deadline: float) -> None:

@@ -10,11 +10,15 @@ from common import SOCKET, Refusal, say
 
 
 class Roster:
-    """Where the workers are. The connection to the sidecar that it holds is also our hold on them: they are released when it ends."""
+    """Where the workers are. The connection to the sidecar that it holds is also our hold on them: they are released when it ends.
 
-    def __init__(self, hosts: list):
+    on_replaced(host) is called when a worker reports from another address: then the pod that had its name is gone.
+    """
+
+    def __init__(self, hosts: list, on_replaced):
         self.addresses = {}
         self._hosts = hosts
+        self._on_replaced = on_replaced
         self._has_key = False
         self._error = ""
         self._said_at = 0.0
@@ -42,7 +46,10 @@ class Roster:
             elif event["event"] == "error":
                 self._error = event["message"]
             elif event["event"] == "worker":
+                before = self.addresses.get(event["host"], event["address"])
                 self.addresses[event["host"]] = event["address"]
+                if before != event["address"]:
+                    self._on_replaced(event["host"])
                 self._say_count()
             self._changed.notify_all()
 

@@ -24,6 +24,12 @@ def sidecar(tmp_path, monkeypatch):
     server.close()
 
 
+@pytest.fixture
+def replaced():
+    """The hosts that the roster says were replaced."""
+    return []
+
+
 def tell(link, **event):
     link.sendall(json.dumps(event).encode() + b"\n")
 
@@ -32,8 +38,8 @@ def soon():
     return time.monotonic() + 10
 
 
-def test_key_and_addresses_are_waited_for(sidecar):
-    names = roster.Roster(HOSTS)
+def test_key_and_addresses_are_waited_for(sidecar, replaced):
+    names = roster.Roster(HOSTS, replaced.append)
     link, _ = sidecar.accept()
     tell(link, event="key")
     names.await_key(soon())
@@ -41,8 +47,8 @@ def test_key_and_addresses_are_waited_for(sidecar):
     assert names.await_address(HOSTS[1], soon()) == "10.0.0.2"
 
 
-def test_who_has_not_reported_is_named(sidecar):
-    names = roster.Roster(HOSTS)
+def test_who_has_not_reported_is_named(sidecar, replaced):
+    names = roster.Roster(HOSTS, replaced.append)
     link, _ = sidecar.accept()
     tell(link, event="worker", host=HOSTS[0], address="10.0.0.1")
     names.await_address(HOSTS[0], soon())
@@ -52,8 +58,8 @@ def test_who_has_not_reported_is_named(sidecar):
         names.await_address(HOSTS[1], time.monotonic() + 0.1)
 
 
-def test_a_worker_that_was_replaced_has_its_new_address(sidecar):
-    names = roster.Roster(HOSTS)
+def test_a_worker_that_was_replaced_has_its_new_address(sidecar, replaced):
+    names = roster.Roster(HOSTS, replaced.append)
     link, _ = sidecar.accept()
     for address in ("10.0.0.1", "10.0.0.9"):
         tell(link, event="worker", host=HOSTS[0], address=address)
@@ -61,18 +67,28 @@ def test_a_worker_that_was_replaced_has_its_new_address(sidecar):
     while names.await_address(HOSTS[0], soon()) != "10.0.0.9":
         assert time.monotonic() < until
         time.sleep(0.01)
+    assert replaced == [HOSTS[0]]
 
 
-def test_why_the_sidecar_cannot_go_on_is_passed_on(sidecar):
-    names = roster.Roster(HOSTS)
+def test_a_report_that_comes_twice_is_no_replacement(sidecar, replaced):
+    names = roster.Roster(HOSTS, replaced.append)
+    link, _ = sidecar.accept()
+    for host in (HOSTS[0], HOSTS[0], HOSTS[1]):
+        tell(link, event="worker", host=host, address="10.0.0.1")
+    names.await_address(HOSTS[1], soon())
+    assert replaced == []
+
+
+def test_why_the_sidecar_cannot_go_on_is_passed_on(sidecar, replaced):
+    names = roster.Roster(HOSTS, replaced.append)
     link, _ = sidecar.accept()
     tell(link, event="error", message="the image lacks ssh-keygen")
     with pytest.raises(Refusal, match="lacks ssh-keygen"):
         names.await_key(soon())
 
 
-def test_a_restarted_sidecar_is_found_again_and_addresses_are_kept(sidecar):
-    names = roster.Roster(HOSTS)
+def test_a_restarted_sidecar_is_found_again_and_addresses_are_kept(sidecar, replaced):
+    names = roster.Roster(HOSTS, replaced.append)
     first, _ = sidecar.accept()
     tell(first, event="worker", host=HOSTS[0], address="10.0.0.1")
     names.await_address(HOSTS[0], soon())
