@@ -77,7 +77,7 @@ def describe(name: str, namespace: str, objects: Objects, now: float) -> JobStat
     state.parts += [board_part(one, own) for one in own.deployments]
     if state.phase is Phase.STARTING and any(part.reasons for part in state.hosts):
         state.phase = Phase.PENDING  # it does not start: something is missing
-    state.message = _message(state, job)
+    state.message = _message(state)
     return state
 
 
@@ -126,7 +126,7 @@ def _has_begun(leases: Sequence[Object], state: JobState) -> bool:
     return state.launcher_started and state.workers_ready >= state.workers
 
 
-def _message(state: JobState, job: Object | None) -> str:
+def _message(state: JobState) -> str:
     """One sentence about the phase, with the first cause if there is one."""
     ready = f"{state.workers_ready}/{state.workers} workers ready"
     if state.phase is Phase.FAILED:

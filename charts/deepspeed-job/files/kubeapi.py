@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+PATIENCE_SECONDS = 60
 
 
 class ApiError(Exception):
@@ -45,13 +46,13 @@ class Api:
         link.request(method, path, None if body is None else json.dumps(body), headers)
         return link.getresponse()
 
-    def call(self, method: str, path: str, body: object = None, patience: float = 60) -> dict:
-        """Send a request and return the object in the answer. A lost connection or a 5xx is tried again for `patience` seconds.
+    def call(self, method: str, path: str, body: object = None) -> dict:
+        """Send a request and return the object in the answer. A lost connection or a 5xx is tried again for a minute.
 
         `path` holds {ns} where the namespace belongs. Raises ApiError for what the API server refuses; a 403 only after our first 5
         seconds, since a new RoleBinding takes a moment to be known to each API server.
         """
-        until = time.monotonic() + patience
+        until = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 with self._one_at_a_time:
