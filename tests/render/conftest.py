@@ -1,5 +1,6 @@
 """render(values) gives the chart's objects as dicts, each of them valid."""
 
+import functools
 import json
 
 import kubernetes_validate
@@ -8,15 +9,21 @@ import yaml
 from rendering import MINIMAL, NEWEST, OLDEST, Objects, merged, run_helm
 
 
+@functools.cache
+def validate(text):
+    """Check an object for the oldest and the newest Kubernetes; most objects of most tests are the same."""
+    for version in (OLDEST, NEWEST):
+        kubernetes_validate.validate(json.loads(text), version, strict=True)
+
+
 @pytest.fixture
-def render_text(tmp_path):
+def render_text():
     """Render values (merged over the least that works) or a values file's text; return Helm's output."""
 
     def function(values=None, name="job", args=()):
-        path = tmp_path / "values.yaml"
         # JSON is YAML that Helm cannot read in another way.
-        path.write_text(values if isinstance(values, str) else json.dumps(merged(MINIMAL, values or {})))
-        return run_helm(path, name, *args)
+        text = values if isinstance(values, str) else json.dumps(merged(MINIMAL, values or {}))
+        return run_helm(text, name, *args)
 
     return function
 
@@ -26,10 +33,10 @@ def render(render_text):
     """Render values and return Objects, each of which is valid for the oldest and the newest Kubernetes."""
 
     def function(values=None, name="job", args=()):
-        objects = Objects(one for one in yaml.safe_load_all(render_text(values, name, args)) if one)
+        text = render_text(values, name, args)
+        objects = Objects(one for one in yaml.load_all(text, Loader=yaml.CSafeLoader) if one)
         for one in objects:
-            for version in (OLDEST, NEWEST):
-                kubernetes_validate.validate(one, version, strict=True)
+            validate(json.dumps(one))
         return objects
 
     return function

@@ -1,5 +1,6 @@
 """The chart's objects as dicts, as `helm template` makes them."""
 
+import functools
 import subprocess
 from pathlib import Path
 
@@ -46,9 +47,12 @@ def merged(base, change):
     return result
 
 
-def run_helm(values_file, name="job", *args):
+@functools.cache
+def run_helm(values, name="job", *args):
+    """Render a values file's text. Many tests want the same; a refusal is not remembered."""
     done = subprocess.run(
-        ["helm", "template", name, str(CHART), "-f", str(values_file), "-n", "team", *args],
+        ["helm", "template", name, str(CHART), "-f", "-", "-n", "team", *args],
+        input=values,
         capture_output=True,
         text=True,
     )

@@ -52,12 +52,7 @@ def test_the_job_has_a_pod_for_each_worker_and_the_first_failure_ends_all(render
     spec = job["spec"]
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 3, 3)
     assert (spec["backoffLimit"], spec["podReplacementPolicy"]) == (0, "Failed")
-    assert [rule["action"] for rule in spec["podFailurePolicy"]["rules"]] == ["Ignore", "FailJob"]
-    assert spec["podFailurePolicy"]["rules"][1]["onExitCodes"] == {
-        "containerName": "worker",
-        "operator": "NotIn",
-        "values": [0],
-    }
+    assert [rule["action"] for rule in spec["podFailurePolicy"]["rules"]] == ["Ignore"]
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
     assert "ttlSecondsAfterFinished" not in spec
 
@@ -104,6 +99,18 @@ def test_a_worker_is_the_same_in_both_modes_but_for_ssh(render):
     assert differ == ["MASTER_ADDR"]
 
 
+def test_what_limits_a_run_reaches_every_worker(render):
+    values = {**DIRECT, "run": {"deadline": 3600, "stallTimeout": 60, "suspend": True}}
+    objects = render(values)
+    found = next(one for one in objects if one["kind"] == "ConfigMap" and "-run-" in one["metadata"]["name"])
+    run = json.loads(found["data"]["run.json"])
+    assert (run["deadline"], run["stallTimeout"]) == (3600, 60)
+    assert objects.get("Job")["spec"]["suspend"] is True
+    awake = render({**values, "run": {**values["run"], "suspend": False}}).get("Job")
+    assert "suspend" not in awake["spec"], "a queue, or `dsjob suspend`, may have set it"
+    assert awake["metadata"] == objects.get("Job")["metadata"]
+
+
 def test_mode_is_a_part_of_what_defines_a_run(render):
     hashes = {
         render({"mode": mode}).get("Job")["metadata"]["labels"]["deepspeed-job/run"]
@@ -119,6 +126,11 @@ def test_mode_is_a_part_of_what_defines_a_run(render):
         ({"run": {"maxRestarts": 1}}, "`run.maxRestarts` needs `mode: launcher`"),
         ({"run": {"maxRestarts": 1}}, "could only restart single pods, not the group"),
         ({"ssh": {"existingSecret": "mine"}}, "`ssh.existingSecret` needs `mode: launcher`"),
+        ({"run": {"interactive": True}}, "`run.interactive` needs `mode: launcher`"),
+        ({"run": {"interactive": True, "command": None}}, "`run.interactive` needs `mode: launcher`"),
+        ({"elastic": {"min": 1, "max": 4}}, "`elastic` needs `mode: launcher`"),
+        ({"workers": {"count": 3, "release": "Never"}}, "`workers.release` needs `mode: launcher`"),
+        ({"workers": {"count": 3, "release": "OnSuccess"}}, "`workers.release` needs `mode: launcher`"),
         ({"run": {"command": None}}, "`run.command` is missing"),
     ],
 )

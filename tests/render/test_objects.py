@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from rendering import CHART, MINIMAL, merged, run_helm
 
 RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 SEED = {
@@ -59,6 +60,13 @@ def test_the_launcher_gets_one_attempt_and_a_drain_is_none(render):
     assert "ttlSecondsAfterFinished" not in spec
 
 
+def test_the_sidecar_can_watch_and_set_the_scale(render):
+    rules = {rule["resources"][0]: rule for rule in render(SEED).get("Role")["rules"]}
+    assert rules["statefulsets"]["verbs"] == ["get", "watch"]
+    assert rules["statefulsets/scale"]["verbs"] == ["get", "patch"]
+    assert rules["leases"]["verbs"] == ["get", "update"]
+
+
 def test_only_the_sidecar_has_a_token(render):
     objects = render(SEED)
     assert [pod["automountServiceAccountToken"] for pod in pods(objects)] == [False] * 3
@@ -73,8 +81,12 @@ def test_only_the_sidecar_has_a_token(render):
 
 
 def test_rights_are_by_name(render):
-    for rule in render(SEED).get("Role")["rules"]:
-        assert len(rule["resourceNames"]) == 1
+    """But for reading pods, whose names would be as many as the workers."""
+    rules = render(SEED).get("Role")["rules"]
+    unnamed = [rule for rule in rules if "resourceNames" not in rule]
+    assert unnamed == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
+    for rule in rules:
+        assert rule in unnamed or len(rule["resourceNames"]) == 1
         assert not {"*", "create", "delete", "list"} & set(rule["verbs"])
 
 
@@ -190,8 +202,14 @@ def test_no_secret_text_stands_in_a_config_map(render_text):
     assert text.count('"secretKeyRef"') == 2  # launcher and worker
 
 
+@pytest.mark.parametrize("path", sorted((CHART / "ci").glob("*.yaml")), ids=lambda path: path.name)
+def test_the_examples_for_the_linter_are_valid(render, path):
+    assert render(path.read_text())
+
+
 def test_two_renders_are_the_same_and_no_larger_for_more_workers(render_text):
-    assert render_text(SEED) == render_text(SEED)
+    values = json.dumps(merged(MINIMAL, SEED))
+    assert run_helm.__wrapped__(values) == run_helm.__wrapped__(values) == render_text(SEED)
     few, many = (render_text({"workers": {"count": count}}) for count in (2, 1000))
     assert len(many) - len(few) < 40
 

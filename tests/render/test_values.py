@@ -5,7 +5,7 @@ import re
 from itertools import product
 
 import pytest
-from rendering import RenderError
+from rendering import RenderError, merged
 
 NASTY = [
     "", " leading", "trailing ", "a: b", "# no comment", "{{ .Values.x }}", "$HOME $(HOME) $$", "`id`", "'\"\\", "a\nb\n\n", "a\r\nb",
@@ -13,9 +13,12 @@ NASTY = [
 ]  # fmt: skip
 
 
+def run_config_map(objects):
+    return next(one for one in objects if one["kind"] == "ConfigMap" and "-run-" in one["metadata"]["name"])
+
+
 def run_config(objects):
-    found = next(one for one in objects if one["kind"] == "ConfigMap" and "-run-" in one["metadata"]["name"])
-    return json.loads(found["data"]["run.json"])
+    return json.loads(run_config_map(objects)["data"]["run.json"])
 
 
 def env_of(objects, component):
@@ -148,7 +151,9 @@ RUN_DEFINING = [
     {"workers": {"resources": {"limits": {"cpu": 1}}}}, {"accelerator": {"count": 1}}, {"data": [{"claim": "c", "mountPath": "/d"}]},
     {"deepspeed": {"config": {"a": 1}}}, {"ssh": {"port": 2223}}, {"shm": {"size": "1Gi"}}, {"run": {"maxRestarts": 1}},
     {"launcher": {"nodeSelector": {"a": "b"}}}, {"podSecurityContext": {"runAsUser": 7}}, {"scheduling": {"priorityClassName": "p"}},
-    {"persistence": {"x": {"size": "1Gi", "mountPath": "/x"}}}, {"imagePullSecrets": [{"name": "s"}]},
+    {"persistence": {"x": {"size": "1Gi", "mountPath": "/x"}}}, {"imagePullSecrets": [{"name": "s"}]}, {"run": {"deadline": 60}},
+    {"run": {"stallTimeout": 60}}, {"run": {"interactive": True}}, {"run": {"countLostWorkers": False}},
+    {"workers": {"release": "Never"}}, {"elastic": {"min": 1, "max": 1}},
 ]  # fmt: skip
 
 
@@ -157,18 +162,42 @@ def test_what_defines_a_run_names_its_job(render, change):
     assert render(change).get("Job")["metadata"]["name"] != render().get("Job")["metadata"]["name"]
 
 
-def test_what_does_not_define_a_run_leaves_its_job_as_it_is(render):
-    base = {"persistence": {"x": {"size": "1Gi", "mountPath": "/x"}}}
-    jobs = [
-        render({**base, **change}).get("Job")
+@pytest.mark.parametrize("more", [{}, {"run": {"stallTimeout": 60}}], ids=json.dumps)
+def test_what_does_not_define_a_run_leaves_it_as_it_is(render, more):
+    base = {"persistence": {"x": {"size": "1Gi", "mountPath": "/x"}}, **more}
+    runs = [
+        render(merged(base, change))
         for change in (
             {},
-            {"tensorboard": {"enabled": True, "logdir": "/x", "resources": {"limits": {"cpu": 1}}}},
-            {"persistence": {"x": {"size": "2Gi", "mountPath": "/x", "storageClass": "fast"}}},
+            {"tensorboard": {"resources": {"limits": {"cpu": 1}}}},
+            {"persistence": {"x": {"size": "2Gi", "storageClass": "fast"}}},
             {"global": {"anything": 1}},
         )
     ]
-    assert all(one == jobs[0] for one in jobs)
+    for one in runs:
+        assert one.get("Job") == runs[0].get("Job")
+        assert run_config_map(one) == run_config_map(runs[0])
+
+
+def test_tensorboard_may_be_added_while_a_job_runs(render):
+    """Neither its Job nor what its pods mount can be changed: the API server refuses it, and so the whole upgrade."""
+    base = {"persistence": {"x": {"size": "1Gi", "mountPath": "/x"}}}
+    before = render(base)
+    after = render({**base, "tensorboard": {"enabled": True, "logdir": "/x"}})
+    assert after.get("Job") == before.get("Job")
+    assert run_config_map(before)["immutable"] is True
+    assert run_config_map(after) == run_config_map(before)
+
+
+def test_what_a_stalled_run_is_watched_by_defines_it(render):
+    """Its folder of event files stands in what the pods mount, so another folder needs another name for it."""
+    base = {"persistence": {"x": {"size": "1Gi", "mountPath": "/x"}}, "run": {"stallTimeout": 60}}
+    maps = [
+        run_config_map(render({**base, "tensorboard": {"enabled": True, "logdir": f"/x/{folder}"}}))
+        for folder in "ab"
+    ]
+    assert [json.loads(one["data"]["run.json"])["logdir"] for one in maps] == ["/x/a", "/x/b"]
+    assert maps[0]["metadata"]["name"] != maps[1]["metadata"]["name"]
 
 
 @pytest.mark.parametrize(

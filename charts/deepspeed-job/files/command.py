@@ -42,8 +42,8 @@ class Command:
     def __init__(self, argv: list, environment: dict):
         self.last_lines = collections.deque(maxlen=LAST_LINES)
         self.trouble = threading.Event()
-        self.stopped = threading.Event()
         self.started = time.time()
+        self.last_output = time.monotonic()
         # A session of its own, so that a signal can reach all of it.
         self.process = subprocess.Popen(
             argv,
@@ -64,6 +64,7 @@ class Command:
         while chunk := source.read1(65536):
             target.write(chunk)
             target.flush()
+            self.last_output = time.monotonic()
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 self._listen(line)

@@ -13,6 +13,8 @@ JOB = Path("/job")
 SSH = JOB / "ssh"
 SOCKET = JOB / "sidecar.sock"
 HOSTFILE = JOB / "hostfile"
+# The DeepSpeed configuration where it depends on the number of ranks; else it is beside run.json.
+CONFIG = JOB / "deepspeed.json"
 TERMINATION_LOG = Path("/dev/termination-log")
 PYTHON = [sys.executable, "-ESsu"]
 
@@ -27,13 +29,14 @@ def say(text: str) -> None:
 
 
 def load_run() -> dict:
-    """Return run.json: name, workers, slots, port, maxRestarts, startTimeout (seconds) and run (the values of that name)."""
+    """Return run.json, which templates/shared/run-configmap.yaml makes of the values; times are in seconds, 0 for no limit."""
     return json.loads((FILES / "run.json").read_text())
 
 
 def host_names(run: dict) -> list:
-    """Return the DNS names of the workers in rank order, short enough for the pods' search path."""
-    return [f"{run['name']}-worker-{i}.{run['name']}" for i in range(run["workers"])]
+    """Return the DNS names of all workers that there may be, in rank order, short enough for the pods' search path."""
+    most = run["elastic"]["max"] if run.get("elastic") else run["workers"]
+    return [f"{run['name']}-worker-{i}.{run['name']}" for i in range(most)]
 
 
 def find_programs(names: list, role: str) -> dict:
@@ -48,7 +51,8 @@ def find_programs(names: list, role: str) -> dict:
     missing = [name for name, where in found.items() if where is None]
     if missing:
         raise Refusal(
-            f"the image of the {role} lacks {', '.join(missing)}: install openssh-server, openssh-client, pdsh and procps in it"
+            f"the image of the {role} lacks {', '.join(missing)}: install openssh-server, openssh-client, pdsh and procps, "
+            "or choose `mode: direct`, which needs none"
         )
     return found
 
@@ -90,12 +94,15 @@ def write_private(path: Path, data: bytes) -> None:
 def finish(phase: str, exitCode: int, reason: str, message: str, **more: object) -> None:
     """Leave a small JSON for `dsjob status` and say the same in the log. Kubernetes keeps 4096 bytes of it."""
     report = {"phase": phase, "exitCode": exitCode, "reason": reason, "message": message, **more}
-    lines = list(report.get("lastLines", []))
     text = json.dumps(report)
-    while len(text.encode()) > 4000 and lines:
-        lines.pop(0)
-        report["lastLines"] = lines
-        text = json.dumps(report)
+    for key in ("lastLines", "causes"):
+        kept = list(report.get(key, []))
+        while len(text) > 4000 and kept:
+            kept.pop(0)
+            report[key] = kept
+            text = json.dumps(report)
+    if len(text) > 4000:
+        text = json.dumps({**report, "message": message[:300]})
     try:
         TERMINATION_LOG.write_bytes(text.encode()[:4096])
     except OSError as error:

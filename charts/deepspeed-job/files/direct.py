@@ -4,6 +4,8 @@ It stays the first process, since that one gets no signal which it does not hand
 a bash that waits for its command, would be lost, and with it the time for a last checkpoint.
 """
 
+import early  # noqa: F401, I001
+
 import os
 import shlex
 import signal
@@ -16,6 +18,7 @@ from datetime import datetime, timezone
 from command import Command, make_command
 from common import FILES, HOSTFILE, JOB, Refusal, finish, load_run, say
 from dns import await_name
+from limits import Limits
 from processes import end_below
 from verdict import explain_code, tail_of
 
@@ -36,14 +39,13 @@ def environment(own: dict) -> dict:
     return {**own, "PATH": path, "NODE_RANK": own["JOB_COMPLETION_INDEX"]}
 
 
-def judge(host: str, code: int, lines: list, stopped: bool) -> dict:
-    """Return what is told of the end: the command's exit code, its last lines, and whether the pod was told to end.
+def judge(host: str, code: int, lines: list, interruption: dict) -> dict:
+    """Return what is told of the end: the command's exit code and last lines, or what ended it before its own end.
 
-    A stopped one must not end with 0, which the Job would count as done.
+    One that was told to end must not end with 0, which the Job would count as done.
     """
-    if stopped:
-        words = {"reason": "Stopped", "message": f"{host} was stopped before it ended"}
-        return {"phase": "Failed", "exitCode": code or 143, "host": host, "lastLines": [], **words}
+    if interruption:
+        return {"phase": "Failed", "host": host, "lastLines": tail_of(lines, ""), **interruption}
     if code == 0:
         words = {"reason": "Completed", "message": "every rank of this worker ended with 0"}
         return {"phase": "Succeeded", "exitCode": 0, **words}
@@ -59,14 +61,25 @@ class Worker:
         self.run = load_run()
         self.host = socket.gethostname()
         self.command = self.ending = None
-        self.starting = self.stopping = False
+        self.interruption = {}
+        self.starting = False
+        # Only the first worker's: rank 0 is the one that has something to say.
+        first = os.environ["JOB_COMPLETION_INDEX"] == "0"
+        limited = self.run if first else {**self.run, "stallTimeout": 0}
+        self.limits = Limits(limited, self.last_output, self.interrupt)
+
+    def last_output(self):
+        """Return the time of the command's last output, None without a command."""
+        return self.command.last_output if self.command else None
 
     def work(self) -> dict:
         """Run the command to its end; return what is told of it."""
         hosts = host_names(self.host, self.run)
         first, limit = hosts[0], self.run["startTimeout"]
-        deadline = time.monotonic() + limit
+        deadline = self.limits.cap(time.monotonic() + limit)
         await_name(first, deadline)
+        if self.limits.deadline_passed():
+            return judge(self.host, 0, [], self.limits.deadline_verdict())
         if time.monotonic() >= deadline:
             raise TimeoutError(
                 f"{self.host} did not find {first} within {limit} s: worker 0 has not started, or the cluster's DNS fails"
@@ -79,13 +92,13 @@ class Worker:
         say(f"run: {self.run['run'].get('command') or shlex.join(argv)}")
         self.starting = True
         self.command = Command(argv, environment(dict(os.environ)))
-        if self.stopping:
+        if self.interruption:
             self.end_command()
         self.command.process.wait()
         if self.ending:
             self.ending.join()  # a bash ends at once, and its ranks have the grace period all the same
         code = self.command.wait()
-        return judge(self.host, code, list(self.command.last_lines), self.command.stopped.is_set())
+        return judge(self.host, code, list(self.command.last_lines), self.interruption)
 
     def failed(self, error: Exception) -> dict:
         """Return what is told of a command that was not started."""
@@ -104,19 +117,22 @@ class Worker:
 
     def stop(self, *_: object) -> None:
         """Told to end: the ranks get the grace period."""
-        if self.stopping:
-            return
-        self.stopping = True
-        if self.command:
-            self.end_command()
-        elif not self.starting:
-            finish("Failed", 143, "Stopped", f"{self.host} was stopped before the command was started")
+        text = f"{self.host} was stopped before it ended"
+        self.interrupt({"phase": "Failed", "exitCode": 143, "reason": "Stopped", "message": text})
+        if not self.starting:
+            finish(host=self.host, **self.interruption)
             os._exit(143)
+
+    def interrupt(self, verdict: dict) -> None:
+        """End the command, with this verdict."""
+        if not self.interruption:
+            self.interruption = verdict
+            if self.command:
+                self.end_command()
 
     def end_command(self) -> None:
         """Pass the order on to each process, without waiting here."""
         if not self.ending:
-            self.command.stopped.set()
             self.ending = threading.Thread(target=end_below, args=[os.getpid(), GRACE_SECONDS], daemon=True)
             self.ending.start()
 

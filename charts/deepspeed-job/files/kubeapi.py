@@ -10,6 +10,8 @@ from pathlib import Path
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PATIENCE_SECONDS = 60
+# The API server is busy or starting, or forgot where a watch was.
+AGAIN = (410, 429, 500, 502, 503, 504)
 
 
 class ApiError(Exception):
@@ -62,11 +64,7 @@ class Api:
                 if answer.status < 300:
                     return json.loads(text)
                 error = ApiError(answer.status, text.decode(errors="replace"))
-                again = (
-                    answer.status >= 500
-                    or answer.status == 429
-                    or (answer.status == 403 and time.monotonic() < self._born + 5)
-                )
+                again = answer.status in AGAIN or (answer.status == 403 and time.monotonic() < self._born + 5)
                 if not again or time.monotonic() > until:
                     raise error
             except (OSError, http.client.HTTPException):
@@ -83,7 +81,8 @@ class Api:
                 link, "GET", f"{path.format(ns=self.namespace)}&watch=1&timeoutSeconds={seconds}"
             )
             if answer.status >= 300:
-                raise ApiError(answer.status, answer.read().decode(errors="replace"))
+                text = answer.read().decode(errors="replace")
+                raise OSError(text) if answer.status in AGAIN else ApiError(answer.status, text)
             for line in answer:
                 event = json.loads(line)
                 if event["type"] == "ERROR":

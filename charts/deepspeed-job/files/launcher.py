@@ -1,5 +1,7 @@
 """Main container of the launcher pod: waits for the workers, runs the user's command, and says truthfully how it ended."""
 
+import early  # noqa: F401, I001
+
 import contextlib
 import os
 import shlex
@@ -10,16 +12,21 @@ import threading
 import time
 from datetime import datetime, timezone
 
-import hosts
 from command import Command, make_command
 from common import FILES, Refusal, finish, load_run, say
+from limits import Limits
+from link import Unreachable
+from restarts import Restarts
 from verdict import judge
+from workers import Workers
 
 # Kept back from the pod's grace period, to gather what happened and to say it.
 LAST_WORDS_SECONDS = 5
 GRACE_SECONDS = 30
 # Until the ranks have been told.
 ORDER_SECONDS = 1
+
+STOPPED = {"phase": "Failed", "exitCode": 143, "reason": "Stopped", "message": "stopped before it ended"}
 
 
 def timestamp(unix: float) -> str:
@@ -31,100 +38,194 @@ class Launcher:
     """One life of the launcher's container."""
 
     def __init__(self) -> None:
-        self.run = load_run()
-        self.workers = hosts.Workers(self.run, self.on_trouble)
-        self.command = None
-        self.stopping = False
-        self.restarts = 0
         self.born = time.time()
+        self.run = load_run()
+        self.restarts = Restarts(self.run)
+        # What is under way: a command or, in an interactive run, the wait for the end; and what ends it before its own end.
+        self.command = None
+        self.interruption = None
+        self.began = 0.0
+        self.lost = threading.Event()
+        # It calls us from now on.
+        self.workers = Workers(self.run, self.on_failed, self.on_lost, self.on_changed)
+        self.limits = Limits(self.run, self.last_output, self.interrupt)
+
+    def last_output(self):
+        """Return the time of the command's last output, None without a command."""
+        command = self.command
+        return command.last_output if command else None
 
     def environment(self) -> dict:
         """Return the command's environment: ours, with the shims `ssh` and `deepspeed` first on PATH."""
         path = f"{FILES}:{os.environ.get('PATH', os.defpath)}"
-        return {**os.environ, "PATH": path, "PDSH_RCMD_TYPE": "ssh"}
+        return {**os.environ, "PATH": path, "PDSH_RCMD_TYPE": "ssh", **self.workers.environment()}
 
-    def attempt(self, deadline: float) -> dict:
+    def attempt(self) -> dict:
         """Log in to every worker, run the command once and return its verdict."""
-        self.workers.greet(deadline)
+        self.workers.greet(self.limits.cap(time.monotonic() + self.run["startTimeout"]))
+        self.began = time.monotonic()
+        members = len(self.workers.members)
+        if self.run["interactive"]:
+            self.workers.roster.tell(phase="Interactive", members=members)
+            return self.wait_for_commands()
         argv = make_command(self.run["run"])
         say(f"run: {self.run['run'].get('command') or shlex.join(argv)}")
         try:
             self.command = Command(argv, self.environment())
         except OSError as error:
-            return {
-                "phase": "Failed",
-                "exitCode": 127,
-                "reason": "CommandFailed",
-                "message": f"{argv[0]}: {error.strerror}",
-            }
-        self.workers.roster.tell_running()
-        if self.stopping:
-            self.command.end(0)
+            text = f"{argv[0]}: {error.strerror}"
+            return {"phase": "Failed", "exitCode": 127, "reason": "CommandFailed", "message": text}
+        self.workers.roster.tell(phase="Running", members=members)
+        self.catch_up()
         code = self.command.wait(spare=self.workers.pids())
-        stopped = self.command.stopped.is_set()
-        return judge(code, list(self.command.last_lines), {} if stopped else self.workers.reports(), stopped)
+        command, self.command = self.command, None
+        if self.interruption:
+            if self.interruption is not STOPPED:
+                self.workers.reports()  # they come when all ranks have ended
+            return {**self.interruption, "lastLines": list(command.last_lines)[-10:]}
+        return judge(code, list(command.last_lines), self.workers.reports())
 
-    def on_trouble(self) -> None:
-        """A command on a worker failed, or the worker is lost."""
-        if self.command:
-            self.command.on_trouble()
+    def catch_up(self) -> None:
+        """Act on what happened between the login and the command."""
+        for host in self.workers.members:
+            if self.workers.links[host].lost:
+                self.on_lost(host)
+        if self.limits.deadline_passed():
+            self.interrupt(self.limits.deadline_verdict())
+        self.on_changed()
+
+    def wait_for_commands(self) -> dict:
+        """Be there for the commands that others run here, until a worker is lost or we are told to end."""
+        say(
+            "ready: `dsjob exec NAME -- COMMAND`, or kubectl exec -c launcher … /opt/deepspeed-job/enter COMMAND"
+        )
+        self.catch_up()
+        self.lost.wait()
+        if self.interruption:
+            self.workers.stop()
+        # How the commands ended is no matter of the run.
+        answers = self.workers.reports()
+        lost = {host: answer for host, answer in answers.items() if isinstance(answer, Exception)}
+        return self.interruption or judge(0, [], lost)
+
+    def try_once(self) -> dict:
+        """Make an attempt and return its verdict, also where it could not begin."""
+        self.interruption = None
+        self.lost.clear()
+        self.began = time.monotonic()
+        try:
+            return self.attempt()
+        except (Refusal, Unreachable, TimeoutError) as error:
+            if self.limits.deadline_passed():
+                return self.limits.deadline_verdict()
+            # An elastic run goes on without whom it cannot log in to, so this is one that it had.
+            unreachable = "WorkerLost" if self.run.get("elastic") else "WorkerUnreachable"
+            reason = {Refusal: "CannotStart", TimeoutError: "StartTimeout"}.get(type(error), unreachable)
+            host = getattr(error, "host", "").partition(".")[0]
+            return {"phase": "Failed", "exitCode": 1, "reason": reason, "message": str(error), "host": host}
+        finally:
+            self.workers.part()
 
     def work(self) -> dict:
         """Run the command until it succeeds or its restarts are used up; return the last verdict."""
         while True:
-            deadline = time.monotonic() + self.run["startTimeout"]
-            try:
-                result = self.attempt(deadline)
-            except (Refusal, hosts.Unreachable, TimeoutError) as error:
-                reason = {Refusal: "CannotStart", TimeoutError: "StartTimeout"}.get(
-                    type(error), "WorkerUnreachable"
-                )
-                host = getattr(error, "host", "").partition(".")[0]
-                result = {
-                    "phase": "Failed",
-                    "exitCode": 1,
-                    "reason": reason,
-                    "message": str(error),
-                    "host": host,
-                }
-            if result["phase"] == "Succeeded" or self.stopping or self.restarts >= self.run["maxRestarts"]:
+            result = self.try_once()
+            if self.limits.deadline_passed() or not self.restarts.allows(result):
                 return result
-            self.restarts += 1
-            say(f"{result['message']}; restart {self.restarts} of {self.run['maxRestarts']}")
+            pause = self.restarts.count(result, time.monotonic() - self.began, timestamp(time.time()))
+            self.workers.roster.tell(phase="Restarting", **self.restarts.told())
+            say(f"{result['message']}; {self.restarts.describe()}" + (f" in {pause} s" if pause else ""))
+            now = time.monotonic()
+            time.sleep(max(0, self.limits.cap(now + pause) - now))
+            if self.limits.deadline_passed():
+                return self.limits.deadline_verdict()
 
-    def end_command(self) -> None:
+    def on_failed(self, host: str) -> None:
+        """A command on a worker failed."""
+        command = self.command
+        if command and host in self.workers.members:
+            command.on_trouble()
+
+    def on_lost(self, host: str) -> None:
+        """A worker is lost, or about to be. The others' ranks are told at once: together they may have time for a last checkpoint."""
+        if host not in self.workers.members:
+            return
+        if self.workers.links[host].lost.step == "stay":
+            self.workers.roster.forget(host)
+        self.lost.set()
+        command = self.command
+        if command:
+            command.on_trouble()
+            threading.Thread(target=self.workers.stop, daemon=True).start()
+
+    def on_changed(self) -> None:
+        """A worker has come, or the scale was changed: an elastic run follows, by a restart."""
+        if not self.run.get("elastic") or not self.command:
+            return
+        members, wanted = self.workers.members, self.workers.roster.wanted()
+        count = self.workers.count_that_fits(len(self.workers.usable()))
+        if any(host not in wanted for host in members):
+            self.resize(len(members), len(wanted))
+        elif count > len(members):
+            # Not for each that comes: a restart costs what was trained since the last checkpoint.
+            wait = self.began + self.run["elastic"]["patience"] - time.monotonic()
+            if wait > 0:
+                timer = threading.Timer(wait, self.on_changed)
+                timer.daemon = True
+                timer.start()
+            else:
+                self.resize(len(members), count)
+
+    def resize(self, before: int, after: int) -> None:
+        """End the attempt, to begin another one with as many workers as there are then."""
+        text = f"the number of workers changes from {before} to {after}"
+        self.interrupt({"phase": "Failed", "exitCode": 1, "reason": "Resized", "message": text})
+
+    def interrupt(self, verdict: dict) -> None:
+        """End the attempt that is under way, with this verdict."""
+        if self.interruption or not (self.command or self.run["interactive"]):
+            return
+        self.interruption = verdict
+        self.lost.set()
+        if self.command:
+            threading.Thread(target=self.end_command, args=[self.command], daemon=True).start()
+
+    def end_command(self, command: Command) -> None:
         """Give the ranks the grace period: they are told first, since the command's own end cuts their connections."""
-        self.command.stopped.set()
         self.workers.stop()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.command.process.wait(ORDER_SECONDS)
-        self.command.end(GRACE_SECONDS - ORDER_SECONDS - LAST_WORDS_SECONDS)
+            command.process.wait(ORDER_SECONDS)
+        command.end(GRACE_SECONDS - ORDER_SECONDS - LAST_WORDS_SECONDS)
 
-    def stop(self, *_: object) -> None:
+    def stop(self) -> None:
         """Told to end: pass it on, and leave the rest of the grace period for the last words."""
-        if self.stopping:
-            return
-        self.stopping = True
-        if self.command:
-            threading.Thread(target=self.end_command, daemon=True).start()
+        self.restarts.close()
+        if self.command or (self.run["interactive"] and self.workers.members):
+            self.interrupt(STOPPED)
         else:
-            finish("Failed", 143, "Stopped", "stopped before the command was started")
-            os._exit(143)
+            self.workers.roster.tell(reason="Stopped")
+            self.finish(STOPPED)
+            os._exit(STOPPED["exitCode"])
+
+    def finish(self, result: dict) -> None:
+        """Say how the run ended."""
+        times = {"startedAt": timestamp(self.born), "endedAt": timestamp(time.time())}
+        finish(**result, **self.restarts.told(), **times)
 
 
 def main() -> int:
     """Run the job; return the exit code of the container."""
     launcher = Launcher()
-    signal.signal(signal.SIGTERM, launcher.stop)
+    # Not in the handler itself: it runs in the main thread, which may hold the lock that it would wait for.
+    told, tell = os.pipe()
+    signal.signal(signal.SIGTERM, lambda *_: os.write(tell, b"!"))
+    threading.Thread(target=lambda: os.read(told, 1) and launcher.stop(), daemon=True).start()
     result = launcher.work()
     # The devices first, the words after.
-    launcher.workers.roster.release()
-    times = {
-        "restarts": launcher.restarts,
-        "startedAt": timestamp(launcher.born),
-        "endedAt": timestamp(time.time()),
-    }
-    finish(**result, **times)
+    roster = launcher.workers.roster
+    roster.tell(reason=result["reason"])
+    roster.release()
+    launcher.finish(result)
     return result["exitCode"]
 
 

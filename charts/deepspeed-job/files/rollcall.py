@@ -1,6 +1,7 @@
 """Workers report to the launcher's pod as soon as they run: Kubernetes would tell of it a second later, and the DNS later still.
 
-The report says which worker it is; where it is, the connection says. Both ends have the job's key, so nobody else can report.
+The report says which worker it is, or why it cannot serve; where it is, the connection says. Both ends have the job's key, so nobody
+else can report.
 """
 
 import hashlib
@@ -16,30 +17,29 @@ MAX_BYTES = 4096
 TIMEOUT_SECONDS = 5
 
 
-def make_report(host: str, key: bytes) -> bytes:
-    """Return the line in which a worker reports."""
-    return (
-        json.dumps({"host": host, "proof": hmac.new(key, host.encode(), hashlib.sha256).hexdigest()}).encode()
-        + b"\n"
-    )
+def make_report(host: str, key: bytes, refusal: str = "") -> bytes:
+    """Return the line in which a worker reports; `refusal` is why it cannot serve."""
+    text = refusal[: MAX_BYTES // 8]
+    proof = hmac.new(key, f"{host}\0{text}".encode(), hashlib.sha256).hexdigest()
+    return json.dumps({"host": host, "refusal": text, "proof": proof}).encode() + b"\n"
 
 
-def read_report(line: bytes, key: bytes) -> str:
-    """Return the name of the worker that reports. Raises ValueError for what is no report with our key."""
+def read_report(line: bytes, key: bytes) -> tuple:
+    """Return the name of the worker that reports, and its refusal. Raises ValueError for what is no report with our key."""
     report = json.loads(line)
     if not isinstance(report, dict) or not hmac.compare_digest(
-        make_report(str(report.get("host")), key), line
+        make_report(str(report.get("host")), key, str(report.get("refusal"))), line
     ):
         raise ValueError("not a report of this job's workers")
-    return report["host"]
+    return report["host"], report["refusal"]
 
 
-def report(host: str, key: bytes, address: str, port: int) -> None:
+def report(host: str, key: bytes, address: str, port: int, refusal: str = "") -> None:
     """Report to the launcher's pod, again until it answers: it may be starting."""
     while True:
         try:
             with socket.create_connection((address, port), timeout=TIMEOUT_SECONDS) as link:
-                link.sendall(make_report(host, key))
+                link.sendall(make_report(host, key, refusal))
                 if link.recv(16):
                     return
         except OSError:
@@ -48,7 +48,7 @@ def report(host: str, key: bytes, address: str, port: int) -> None:
 
 
 def listen(port: int, key: bytes, on_report) -> None:
-    """Take reports from now on; on_report(host, address) is called for each."""
+    """Take reports from now on; on_report(host, address, refusal) is called for each."""
     server = (
         socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
         if _has_ipv6()
@@ -77,8 +77,8 @@ def _take(link: socket.socket, address: str, key: bytes, on_report) -> None:
     with link:
         link.settimeout(TIMEOUT_SECONDS)
         try:
-            host = read_report(link.makefile("rb").readline(MAX_BYTES), key)
-            on_report(host, address[7:] if address.startswith("::ffff:") else address)
+            host, refusal = read_report(link.makefile("rb").readline(MAX_BYTES), key)
+            on_report(host, address[7:] if address.startswith("::ffff:") else address, refusal)
             link.sendall(b"ok\n")
         except (OSError, ValueError) as error:
             say(f"a report from {address} was refused: {error}")

@@ -18,6 +18,14 @@ from common import current_user
 # Time for ranks to end by themselves, perhaps with a last checkpoint, when they are told to or the connection is lost. A rank that waits
 # for another that is gone does not, and is killed then. The pod's grace period is a limit too.
 GRACE_SECONDS = 30
+ENDS = (signal.SIGHUP, signal.SIGTERM)
+
+
+def listen_to_ends() -> None:
+    """Take the signals that end a process as any process does; between fork and exec, where one that came meanwhile ends us."""
+    for number in ENDS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
 
 
 def run(command: str) -> int:
@@ -30,55 +38,77 @@ def run(command: str) -> int:
     shell = current_user().pw_shell
     environment = {
         **sessions.load_environment(),
+        **sessions.load_attempt(),
         **{key: value for key, value in os.environ.items() if key in ("SSH_TTY", "TERM")},
     }
 
+    told = []
+
     def end(*_: object) -> None:
+        told.append(True)
         # Once: the connection's end often follows the order to end.
-        for number in (signal.SIGHUP, signal.SIGTERM):
+        for number in ENDS:
             signal.signal(number, signal.SIG_IGN)
         processes.end_below(os.getpid(), GRACE_SECONDS)
 
-    for number in (signal.SIGHUP, signal.SIGTERM):
+    for number in ENDS:
         signal.signal(number, end)
     processes.become_guardian()
     sessions.record(name, **facts)
-    child = subprocess.Popen([shell, "-c", command] if command else [shell, "-l"], env=environment)
-    code = child.wait()
+    # Whoever is told to end before the command runs must not start it; and it must not start deaf for what is told meanwhile.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
+    if told:
+        code = -signal.SIGTERM
+    else:
+        argv = [shell, "-c", command] if command else [shell, "-l"]
+        child = subprocess.Popen(argv, env=environment, preexec_fn=listen_to_ends)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
+        code = child.wait()
     # What the command left behind would hold the devices.
     processes.end_below(os.getpid(), 5)
     sessions.record(name, **facts, endedAt=time.time(), exitCode=code)
     return 128 - code if code < 0 else code
 
 
-def tell(**event: object) -> None:
+def tell(event: str, **more: object) -> None:
     """Send an event to the launcher."""
-    print(json.dumps(event), flush=True)
+    print(json.dumps({"event": event, **more}), flush=True)
+
+
+def obey(order: dict, oom_kills_before: int) -> None:
+    """Do what the launcher asks for: `begin` an attempt with its settings, `stop` all commands, `report` what became of them."""
+    word = order["order"]
+    if word == "begin":
+        sessions.begin_attempt(order["environment"], order["config"])
+        tell("begun")
+    elif word == "stop":
+        sessions.stop_all()
+    else:
+        # The launcher asks when its side has ended; what the lost connections ended here takes a moment.
+        sessions.settle(15)
+        tell("report", sessions=sessions.records(), oomKills=sessions.oom_kills() - oom_kills_before)
 
 
 def watch() -> int:
-    """Tell, as lines of JSON, that we are here and each command that ends; obey the lines `stop` and `report`."""
+    """Tell, as lines of JSON, that we are here, each command that ends, and that the pod was told to end; obey orders."""
     sessions.kill_all()
     sessions.forget()
     oom_kills_before = sessions.oom_kills()
-    tell(event="ready")
+    tell("ready")
     told = set()
     while True:
         if select.select([sys.stdin], [], [], 0.2)[0]:
-            order = sys.stdin.readline().strip()
-            if not order:
+            line = sys.stdin.readline()
+            if not line:
                 return 0
-            if order == "stop":
-                sessions.stop_all()
-            else:
-                # The launcher asks when its side has ended; what the lost connections ended here takes a moment.
-                sessions.settle(15)
-                kills = sessions.oom_kills() - oom_kills_before
-                tell(event="report", sessions=sessions.records(), oomKills=kills)
+            obey(json.loads(line), oom_kills_before)
+        if sessions.LEAVING.exists() and "leaving" not in told:
+            told.add("leaving")
+            tell("leaving")
         for one in sessions.records():
             if "exitCode" in one and one["startedAt"] not in told:
                 told.add(one["startedAt"])
-                tell(event="ended", exitCode=one["exitCode"])
+                tell("ended", exitCode=one["exitCode"])
 
 
 def main() -> int:

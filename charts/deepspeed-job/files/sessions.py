@@ -10,11 +10,14 @@ import signal
 import time
 from pathlib import Path
 
-from common import JOB, write_private
+from common import CONFIG, JOB, write_private
 from processes import end_below, is_alive
 
 ENVIRONMENT = JOB / "worker" / "environment"
+ATTEMPT = JOB / "worker" / "attempt"
 RECORDS = JOB / "worker" / "sessions"
+# There once the pod was told to end.
+LEAVING = JOB / "worker" / "leaving"
 # cgroup v2, then v1
 OOM_FILES = [Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control")]
 
@@ -35,6 +38,18 @@ def load_environment() -> dict:
         if pair
     )
     return {key: value for key, _, value in pairs}
+
+
+def begin_attempt(environment: dict, config: dict) -> None:
+    """Keep what this attempt alone has: environment variables, and the DeepSpeed configuration where it depends on the number of ranks."""
+    write_private(ATTEMPT, json.dumps(environment).encode())
+    if config:
+        write_private(CONFIG, json.dumps(config, indent=2).encode())
+
+
+def load_attempt() -> dict:
+    """Return the environment variables of this attempt."""
+    return json.loads(ATTEMPT.read_text()) if ATTEMPT.exists() else {}
 
 
 def record(name: str, **facts: object) -> None:

@@ -4,8 +4,11 @@ It sets the scale to N when a run starts and to 0 when the launcher's container 
 connection to our socket, and the kernel closes it. Only this container has a token. Workers report here when they run, see rollcall.py.
 """
 
+import early  # noqa: F401, I001
+
 import base64
 import contextlib
+import http.client
 import json
 import os
 import signal
@@ -15,29 +18,16 @@ import sys
 import tempfile
 import threading
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 
 import rollcall
-from common import SOCKET, SSH, Refusal, current_user, find_programs, load_run, say, write_private
+from common import SOCKET, SSH, Refusal, current_user, find_programs, host_names, load_run, say, write_private
 from kubeapi import Api, ApiError
+from lease import Lease
+from obstacle import obstacle_of
 
-LEASE_SECONDS = 15
-PHASE = "deepspeed-job/phase"
-
-
-def now() -> str:
-    """Return the time as Kubernetes' MicroTime."""
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def lease_is_free(spec: dict, me: str, at: float) -> bool:
-    """Tell whether the Lease's spec lets `me` drive the workers at Unix time `at`: nobody holds it, or its holder stopped renewing it."""
-    holder = spec.get("holderIdentity")
-    if not holder or holder == me:
-        return True
-    renewed = datetime.fromisoformat(spec["renewTime"].replace("Z", "+00:00")).timestamp()
-    return at > renewed + spec.get("leaseDurationSeconds", LEASE_SECONDS)
+# How often the first missing worker is asked for its reason.
+OBSTACLE_SECONDS = 5
 
 
 def has_other_workers(stateful_set: dict) -> bool:
@@ -46,6 +36,11 @@ def has_other_workers(stateful_set: dict) -> bool:
     current = status.get("observedGeneration", 0) >= stateful_set["metadata"]["generation"]
     old = status.get("updatedReplicas", 0) < status.get("replicas", 0)
     return status.get("replicas", 0) > 0 and (not current or old or status.get("readyReplicas", 0) > 0)
+
+
+def keeps_workers(policy: str, reason: str) -> bool:
+    """Tell whether the workers stay after a run that ended for this reason, by `workers.release`. One that was told to end frees them."""
+    return reason != "Stopped" and (policy == "Never" or (policy == "OnSuccess" and reason != "Completed"))
 
 
 def make_key() -> bytes:
@@ -65,59 +60,21 @@ class Sidecar:
         self.api = Api()
         self.me = os.environ["POD_NAME"]
         name = self.run["name"]
-        self.lease_path = f"/apis/coordination.k8s.io/v1/namespaces/{{ns}}/leases/{name}"
+        self.lease = Lease(self.api, name, self.me)
         self.secret_path = f"/api/v1/namespaces/{{ns}}/secrets/{name}-ssh"
         self.key_path = f"/api/v1/namespaces/{{ns}}/secrets/{os.environ['KEY_SECRET']}"
         self.set_path = f"/apis/apps/v1/namespaces/{{ns}}/statefulsets/{name}-worker"
         self.watch_path = (
             f"/apis/apps/v1/namespaces/{{ns}}/statefulsets?fieldSelector=metadata.name%3D{name}-worker"
         )
-        self.phase = "Starting"
-        self.changed = threading.Event()
+        # Why the launcher ended; unknown if it was killed.
+        self.reason = ""
+        self.reported = set()
         self.ending = threading.Event()
         self.release_lock = threading.Lock()
         self.events_lock = threading.Lock()
         self.events = []
         self.link = None
-
-    def acquire_lease(self) -> bool:
-        """Wait until no other launcher drives the workers, then hold the Lease; tell whether we held it before, in an earlier life."""
-        told = False
-        while True:
-            lease = self.api.call("GET", self.lease_path)
-            spec = lease.setdefault("spec", {})
-            if lease_is_free(spec, self.me, time.time()):
-                held = spec.get("holderIdentity") == self.me
-                spec.update(
-                    holderIdentity=self.me,
-                    leaseDurationSeconds=LEASE_SECONDS,
-                    acquireTime=now(),
-                    renewTime=now(),
-                )
-                try:
-                    self.api.call("PUT", self.lease_path, lease)
-                    return held
-                except ApiError as error:
-                    if error.status != 409:
-                        raise
-            elif not told:
-                say(f"waiting for {spec['holderIdentity']}, which still drives the workers")
-                told = True
-            time.sleep(0.5)
-
-    def keep_lease(self) -> None:
-        """Renew the Lease until the end. Its renewal is a heartbeat, and an annotation of it tells the phase, for `dsjob status`."""
-        while not self.ending.is_set():
-            try:
-                lease = self.api.call("GET", self.lease_path)
-                lease["spec"]["renewTime"] = now()
-                lease["metadata"].setdefault("annotations", {})[PHASE] = self.phase
-                self.api.call("PUT", self.lease_path, lease)
-            except (ApiError, OSError) as error:
-                if not self.ending.is_set():
-                    say(f"the Lease is not renewed: {error}")
-            self.changed.wait(LEASE_SECONDS / 3)
-            self.changed.clear()
 
     def provide_key(self) -> bytes:
         """Put the key into /job/ssh and return it: the Secret's, or a new one that is stored there first.
@@ -149,7 +106,7 @@ class Sidecar:
                 for stateful_set in self.api.watch(self.watch_path, seconds=300):
                     if done(stateful_set) or self.ending.is_set():
                         return
-            except OSError as error:
+            except (OSError, http.client.HTTPException, ValueError) as error:
                 say(f"the watch of the workers broke and is taken up again: {error}")
                 time.sleep(0.5)
 
@@ -166,13 +123,12 @@ class Sidecar:
             if self.ending.is_set():
                 return
             self.ending.set()
+            keeps = keeps_workers(self.run["release"], self.reason)
             try:
-                self.scale(0)
-                lease = self.api.call("GET", self.lease_path)
-                if lease.get("spec", {}).get("holderIdentity") == self.me:
-                    lease["spec"]["holderIdentity"] = ""
-                    self.api.call("PUT", self.lease_path, lease)
-                say("workers released")
+                if not keeps:
+                    self.scale(0)
+                self.lease.release()
+                say("workers kept (workers.release)" if keeps else "workers released")
             except (ApiError, OSError) as error:
                 say(f"workers not released by this launcher: {error}")
 
@@ -189,26 +145,78 @@ class Sidecar:
         with contextlib.suppress(OSError):
             self.link.sendall(data)
 
+    def hear(self, host: str, address: str, refusal: str) -> None:
+        """Take a worker's report."""
+        self.reported.add(host)
+        if refusal:
+            self.tell(event="error", message=f"{host.partition('.')[0]}: {refusal}")
+        else:
+            self.tell(event="worker", host=host, address=address)
+
+    def watch_scale(self) -> None:
+        """Tell the launcher of an elastic run each new scale, whoever set it."""
+        seen = -1
+
+        def note(found: dict) -> bool:
+            nonlocal seen
+            count = found["spec"].get("replicas", 1)
+            if count != seen and not self.ending.is_set():
+                self.tell(event="scale", count=count)
+            seen = count
+            return False
+
+        self.watch_until(note)
+
+    def name_obstacles(self) -> None:
+        """Tell the launcher, while a worker is missing, what its pod says of it."""
+        told = ""
+        while not self.ending.wait(OBSTACLE_SECONDS):
+            hosts = [
+                host for host in host_names(self.run)[: self.run["workers"]] if host not in self.reported
+            ]
+            if not hosts:
+                return
+            name = hosts[0].partition(".")[0]
+            try:
+                why = obstacle_of(self.api.call("GET", f"/api/v1/namespaces/{{ns}}/pods/{name}"))
+            except ApiError as error:
+                why = (
+                    "it has no pod: `kubectl describe statefulset` says why"
+                    if error.status == 404
+                    else str(error)
+                )
+            except OSError:
+                continue
+            if why and why != told:
+                told = why
+                self.tell(event="obstacle", message=f"waiting for {name}: {why}")
+
     def prepare(self) -> None:
         """Do all that must be done before the launcher may connect to the workers."""
         try:
             current_user()
-            held = self.acquire_lease()
-            threading.Thread(target=self.keep_lease, daemon=True).start()
+            held = self.lease.acquire()
             if not held:
                 self.replace_others()
             key = self.provide_key()
             self.tell(event="key")
-            rollcall.listen(
-                self.run["port"],
-                key,
-                lambda host, address: self.tell(event="worker", host=host, address=address),
-            )
+            rollcall.listen(self.run["port"], key, self.hear)
             with self.release_lock:
-                if not self.ending.is_set():
+                # A sidecar that was started again leaves the scale as it is: an elastic run's may have been changed.
+                if not self.ending.is_set() and not (held and self.run.get("elastic")):
                     self.scale(self.run["workers"])
+            if self.run.get("elastic"):
+                threading.Thread(target=self.watch_scale, daemon=True).start()
+            self.name_obstacles()
         except (ApiError, OSError, Refusal, subprocess.CalledProcessError) as error:
             self.tell(event="error", message=str(error))
+
+    def listen(self, link: socket.socket) -> None:
+        """Take what the launcher tells of the run until its end closes the connection."""
+        for line in link.makefile("r"):
+            facts = json.loads(line)
+            self.reason = facts.pop("reason", "")
+            self.lease.tell(**facts)
 
     def serve(self) -> None:
         """Prepare the workers, and release them when the launcher's connection ends, or when it never comes."""
@@ -224,14 +232,11 @@ class Sidecar:
             with self.events_lock:
                 self.link = link
                 self._send(b"".join(self.events))
-            # It writes once, when its command has started.
-            while link.recv(64):
-                self.phase = "Running"
-                self.changed.set()
+            self.listen(link)
         except socket.timeout:
             say("the launcher's container has not started in time")
-        except OSError:
-            pass
+        except (OSError, ValueError):
+            pass  # a launcher that is killed may leave half a line
         self.release()
 
 

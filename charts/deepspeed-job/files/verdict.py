@@ -32,16 +32,16 @@ def explain_code(code: int) -> str:
     return f"exit code {code}" + (f" ({names[number]})" if number in names else "")
 
 
-def judge(code: int, lines: list, answers: dict, stopped: bool) -> dict:
+def judge(code: int, lines: list, answers: dict) -> dict:
     """Return phase, exitCode, reason, message, host and lastLines of an attempt.
 
-    `code` is the command's exit code, `lines` its last output, `answers` what each host reported, or an exception. Success needs a 0
+    `code` is the command's exit code, `lines` its last output, `answers` what each host reported, or link.Unreachable. Success needs a 0
     from the command AND from everything that ran on a worker: `deepspeed` ends with 0 too when pdsh is killed.
     """
     failed, killed, unreachable = [], [], {}
     for host, answer in answers.items():
         if isinstance(answer, Exception):
-            unreachable[short(host)] = str(answer)
+            unreachable[short(host)] = answer.text
             continue
         killed += [short(host)] * (answer["oomKills"] > 0)
         for session in answer["sessions"]:
@@ -59,8 +59,6 @@ def judge(code: int, lines: list, answers: dict, stopped: bool) -> dict:
             "lastLines": tail_of(lines, host),
         }  # fmt: skip
 
-    if stopped:
-        return verdict("Stopped", "stopped before it ended", exit_code=code or 143)
     if code == 0 and not failed and not unreachable:
         return {
             "phase": "Succeeded",
@@ -77,7 +75,7 @@ def judge(code: int, lines: list, answers: dict, stopped: bool) -> dict:
         )
     if unreachable:
         host, text = next(iter(unreachable.items()))
-        return verdict("WorkerLost", f"the connection to {host} is lost: {text}", host)
+        return verdict("WorkerLost", f"{host} is lost: {text}", host)
     if failed and code != 127:
         _, host, result = failed[0]
         result = 128 - result if result < 0 else result

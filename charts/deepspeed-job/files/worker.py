@@ -1,5 +1,7 @@
 """First process of a worker: runs sshd for the launcher, and passes the end of the pod on to the ranks."""
 
+import early  # noqa: F401, I001
+
 import os
 import signal
 import socket
@@ -80,6 +82,7 @@ def serve(sshd: list) -> int:
 
     def end(*_: object) -> None:
         # The ranks first: they have the grace period for a last checkpoint. All else ends with the first process, at once.
+        sessions.LEAVING.touch()
         sessions.end_all()
         os._exit(0)
 
@@ -92,18 +95,22 @@ def serve(sshd: list) -> int:
 
 def main() -> int:
     """Serve the launcher; return the exit code of the container."""
+    JOB.joinpath("worker").mkdir(exist_ok=True)
+    run = load_run()
+    host = f"{socket.gethostname()}.{run['name']}"
+    launcher = [KEY.read_bytes(), LAUNCHER_ADDRESS.read_text(), run["port"]]
     try:
-        JOB.joinpath("worker").mkdir(exist_ok=True)
-        run = load_run()
         sshd = prepare(run)
-        host = f"{socket.gethostname()}.{run['name']}"
-        report = [host, KEY.read_bytes(), LAUNCHER_ADDRESS.read_text(), run["port"]]
-        threading.Thread(target=rollcall.report, args=report, daemon=True).start()
-        return serve(sshd)
     except Refusal as refusal:
         say(f"Failed: {refusal}")
         TERMINATION_LOG.write_text(str(refusal))
+        # It does not mend itself, so the launcher need not wait any longer.
+        rollcall.report(host, *launcher, refusal=str(refusal))
         return 1
+    # A container that was started again in its pod has no part in what the pod was told before.
+    sessions.LEAVING.unlink(missing_ok=True)
+    threading.Thread(target=rollcall.report, args=[host, *launcher], daemon=True).start()
+    return serve(sshd)
 
 
 if __name__ == "__main__":

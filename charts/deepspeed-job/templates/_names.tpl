@@ -26,11 +26,17 @@ deepspeed-job/run: {{ include "deepspeed-job.runHash" .root | quote }}
 
 {{/*
 Hash of the values that define the run, 8 hex digits. It is a part of the Job's name, since a Job's pod template is immutable: the same
-values give the same Job, so nothing happens; other values give a new one. TensorBoard and the size of a claim do not define a run.
+values give the same Job, so nothing happens; other values give a new one. TensorBoard, the size of a claim, `run.suspend` and the
+autoscaler do not define a run.
 A later chart version may add keys, but no default for them: a default would alter the hash, and with it start every job again.
 */}}
 {{- define "deepspeed-job.runHash" -}}
-{{- $run := omit .Values "global" "tensorboard" "persistence" -}}
+{{- $run := omit .Values "global" "tensorboard" "persistence" "elastic" -}}
+{{- $_ := set $run "run" (omit .Values.run "suspend") -}}
+{{- with .Values.elastic -}}
+{{- $_ := set $run "elastic" (omit . "autoscaling") -}}
+{{- end -}}
+{{- $_ := set $run "logdir" (include "deepspeed-job.watchedLogdir" .) -}}
 {{- range $name, $claim := .Values.persistence -}}
 {{- $_ := set $run (printf "persistence/%s" $name) (pick $claim "mountPath" "subPath") -}}
 {{- end -}}
@@ -69,4 +75,18 @@ A later chart version may add keys, but no default for them: a default would alt
 {{/* Ranks of one worker. */}}
 {{- define "deepspeed-job.slots" -}}
 {{ .Values.workers.slots | default (max 1 (int64 .Values.accelerator.count)) | int64 }}
+{{- end }}
+
+{{/* The folder whose event files are a sign of life; empty where none is asked for, since TensorBoard does not define a run. */}}
+{{- define "deepspeed-job.watchedLogdir" -}}
+{{- if .Values.run.stallTimeout }}{{ .Values.tensorboard.logdir }}{{ end -}}
+{{- end }}
+
+{{/* `elastic` as JSON with its default, {} if the run is not elastic. */}}
+{{- define "deepspeed-job.elastic" -}}
+{{- with .Values.elastic -}}
+{{ dict "min" (int64 .min) "max" (int64 .max) "patience" (int64 (.patience | default 60)) | toJson }}
+{{- else -}}
+{}
+{{- end -}}
 {{- end }}

@@ -48,7 +48,8 @@ securityContext: {{ toJson .Values.securityContext }}
 {{- $env := dict "workers" (toString (int64 $values.workers.count)) "gpus" (toString (int64 $values.accelerator.count)) -}}
 {{- $_ := set $env "MASTER_ADDR" (include "deepspeed-job.firstHost" .root) -}}
 {{- $_ := set $env "MASTER_PORT" "29500" -}}
-{{- if $values.deepspeed.config }}{{ $_ := set $env "DEEPSPEED_CONFIG" "/opt/deepspeed-job/deepspeed.json" }}{{ end -}}
+{{- /* An elastic run writes one for each attempt. */}}
+{{- if $values.deepspeed.config }}{{ $_ := set $env "DEEPSPEED_CONFIG" (printf "%s/deepspeed.json" (ternary "/job" "/opt/deepspeed-job" (not (empty $values.elastic)))) }}{{ end -}}
 {{- /* An image made for GPUs asks for all of them, also where the pod has none. */}}
 {{- if or (eq .role "launcher") (not $values.accelerator.count) }}{{ $_ := set $env "NVIDIA_VISIBLE_DEVICES" "void" }}{{ end -}}
 {{- $env = mergeOverwrite $env $values.env -}}

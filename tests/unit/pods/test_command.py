@@ -5,13 +5,16 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import command
 import processes
 import pytest
 from command import Command, make_command
 from rank import argv_of
+from waiting import wait_for
 
+FILES = Path(command.__file__).parent
 NASTY = [
     "",
     "a b",
@@ -27,13 +30,6 @@ NASTY = [
     "a(b)",
     "*",
 ]
-
-
-def wait_for(condition):
-    until = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def run_python(code, **environment):
@@ -80,6 +76,33 @@ def test_output_passes_unchanged_and_its_last_lines_are_kept(capfdbinary):
     assert out == b"one\r50%\r100%\n\xff\nno end"
     assert err == b"oh\n"
     assert {"100%", "no end", "oh"} <= set(running.last_lines)
+
+
+@pytest.mark.parametrize("end", ["\\n", "\\r"])
+def test_the_time_of_the_last_output_is_known_also_of_a_progress_bar(end):
+    running = run_python(
+        f"import time; time.sleep(0.3); print('50%', end='{end}', flush=True); time.sleep(60)"
+    )
+    at_first = running.last_output
+    wait_for(lambda: running.last_output > at_first)
+    spoke = running.last_output
+    assert at_first + 0.2 < spoke <= time.monotonic()
+    running.end(grace=10)
+    running.wait()
+    assert running.last_output == spoke, "its end is no output"
+
+
+def test_what_others_run_beside_it_finds_the_same_programs(tmp_path):
+    """`kubectl exec … /opt/deepspeed-job/enter COMMAND`."""
+    environment = {**os.environ, "PATH": f"{tmp_path}:/bin:/usr/bin"}
+    script = "echo $PATH; echo $PDSH_RCMD_TYPE; printf '<%s>' \"$@\"; exit 3"
+    argv = ["sh", FILES / "enter", "sh", "-c", script, "sh", *NASTY]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True)
+    assert done.returncode == 3
+    path, rcmd, arguments = done.stdout.split("\n", 2)
+    assert path == f"/opt/deepspeed-job:{tmp_path}:/bin:/usr/bin"
+    assert rcmd == "ssh"
+    assert arguments == "".join(f"<{one}>" for one in NASTY)
 
 
 def test_a_signal_ends_as_in_a_shell():

@@ -13,7 +13,8 @@ import pytest
 from command import Command
 from common import Refusal
 
-RUN = {"name": "job", "workers": 2, "slots": 2, "startTimeout": 600, "run": {"command": "true"}}
+LIMITS = {"deadline": 0, "stallTimeout": 0, "logdir": ""}
+RUN = {"name": "job", "workers": 2, "slots": 2, "startTimeout": 600, **LIMITS, "run": {"command": "true"}}
 ENVIRONMENT = {"NODE_RANK": "1", "MASTER_ADDR": "job-worker-1a2b3c4d-0.job", "MASTER_PORT": "29500"}
 FILES = Path(pernode.__file__).parent
 
@@ -128,28 +129,34 @@ def test_the_commands_environment():
 
 
 @pytest.mark.parametrize(
-    ("code", "stopped", "expected"),
+    ("code", "expected"),
     [
-        (0, False, ("Succeeded", 0, "Completed")),
-        (3, False, ("Failed", 3, "RankFailed")),
-        (127, False, ("Failed", 127, "CommandFailed")),
-        (1, True, ("Failed", 1, "Stopped")),
-        (0, True, ("Failed", 143, "Stopped")),
+        (0, ("Succeeded", 0, "Completed")),
+        (3, ("Failed", 3, "RankFailed")),
+        (127, ("Failed", 127, "CommandFailed")),
     ],
 )
-def test_what_is_told_of_the_end(code, stopped, expected):
-    found = direct.judge("job-worker-1", code, ["ValueError", "[launch.py:1] noise"], stopped)
+def test_what_is_told_of_the_end(code, expected):
+    found = direct.judge("job-worker-1", code, ["ValueError", "[launch.py:1] noise"], {})
     assert (found["phase"], found["exitCode"], found["reason"]) == expected
-    if expected[2] in ("RankFailed", "CommandFailed"):
+    if code:
         assert found["lastLines"] == ["ValueError"]
         assert "job-worker-1 failed with exit code" in found["message"]
+
+
+@pytest.mark.parametrize("code", [0, 1, 143])
+def test_what_ended_the_command_is_told_rather_than_how_it_ended(code):
+    """The Job would count a 0 as done."""
+    limit = {"phase": "Failed", "exitCode": 124, "reason": "Stalled", "message": "no line of output"}
+    found = direct.judge("job-worker-1", code, ["step 3"], limit)
+    assert found == {**limit, "host": "job-worker-1", "lastLines": ["step 3"]}
 
 
 @pytest.fixture
 def worker(tmp_path):
     """Start direct.py as a process with a run, its folders and its report in a temporary place."""
 
-    def start(run, name_known=True):
+    def start(run, name_known=True, index=1):
         (tmp_path / "pernode.py").write_text("")
         (tmp_path / "pernode.py").chmod(0o755)
         (tmp_path / "run.json").write_text(json.dumps({**RUN, **run}))
@@ -162,7 +169,7 @@ def worker(tmp_path):
         return subprocess.Popen(
             [sys.executable, "-c", program, tmp_path],
             cwd=FILES,
-            env={**os.environ, "JOB_COMPLETION_INDEX": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**os.environ, "JOB_COMPLETION_INDEX": str(index), "PYTHONDONTWRITEBYTECODE": "1"},
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -194,42 +201,51 @@ def test_a_command_that_is_not_there(worker, tmp_path):
 
 
 def test_a_first_worker_that_is_not_found(worker, tmp_path):
-    running = worker({"startTimeout": 1}, name_known=False)
+    running = worker({"startTimeout": 0.2}, name_known=False)
     running.communicate(timeout=30)
     assert running.returncode == 1
     assert told(tmp_path)["reason"] == "StartTimeout"
-    assert "within 1 s" in told(tmp_path)["message"]
+    assert "within 0.2 s" in told(tmp_path)["message"]
 
 
-def test_told_to_end_before_the_command_is_started(monkeypatch):
+@pytest.fixture
+def one(monkeypatch, tmp_path):
+    """Make a direct.Worker for a run, in this process."""
+
+    def make(**run):
+        monkeypatch.setattr(direct, "load_run", lambda: {**RUN, **run})
+        monkeypatch.setattr(direct, "await_name", lambda *_: None)
+        monkeypatch.setattr(direct, "BIN", tmp_path / "bin")
+        monkeypatch.setattr(direct, "HOSTFILE", tmp_path / "hostfile")
+        monkeypatch.setenv("JOB_COMPLETION_INDEX", "0")
+        return direct.Worker()
+
+    return make
+
+
+def test_told_to_end_before_the_command_is_started(one, monkeypatch):
     """Nothing is run then, and the Job must not count it as done."""
-    monkeypatch.setattr(direct, "load_run", lambda: RUN)
     said, codes = [], []
-    monkeypatch.setattr(direct, "finish", lambda *told: said.append(told))
+    monkeypatch.setattr(direct, "finish", lambda **told: said.append(told))
     monkeypatch.setattr(os, "_exit", codes.append)
-    direct.Worker().stop()
+    one().stop()
     assert codes == [143]
-    assert said[0][:3] == ("Failed", 143, "Stopped")
+    assert (said[0]["phase"], said[0]["exitCode"], said[0]["reason"]) == ("Failed", 143, "Stopped")
 
 
-def test_told_to_end_while_the_command_is_being_started(monkeypatch, tmp_path):
-    monkeypatch.setattr(direct, "load_run", lambda: {**RUN, "run": {"command": "sleep 60"}})
-    monkeypatch.setattr(direct, "await_name", lambda *_: None)
-    monkeypatch.setattr(direct, "BIN", tmp_path / "bin")
-    monkeypatch.setattr(direct, "HOSTFILE", tmp_path / "hostfile")
-    monkeypatch.setenv("JOB_COMPLETION_INDEX", "0")
-    one = direct.Worker()
+def test_told_to_end_while_the_command_is_being_started(one, monkeypatch):
+    worker = one(run={"command": "sleep 60"})
 
     def start(*arguments):
-        one.stop()
+        worker.stop()
         return Command(*arguments)
 
     monkeypatch.setattr(direct, "Command", start)
-    assert one.work()["reason"] == "Stopped"
+    assert worker.work()["reason"] == "Stopped"
 
 
 def test_told_to_end_the_command_gets_its_time_and_is_no_success(worker, tmp_path):
-    save = "(time.sleep(1), print('saved'), sys.exit(0))"
+    save = "(time.sleep(0.3), print('saved'), sys.exit(0))"
     script = f"import signal, sys, time; signal.signal(15, lambda *_: {save}); print('up'); time.sleep(60)"
     running = worker({"run": {"command": f'"{sys.executable}" -uc "{script}"; exit 0'}})
     while running.stdout.readline() != "up\n":
@@ -239,3 +255,38 @@ def test_told_to_end_the_command_gets_its_time_and_is_no_success(worker, tmp_pat
     assert "saved\n" in output
     assert running.returncode == 143
     assert told(tmp_path)["reason"] == "Stopped"
+
+
+def test_a_run_whose_time_is_over_ends_with_that_reason(worker, tmp_path):
+    running = worker({"deadline": 1, "run": {"command": "echo up; sleep 60"}})
+    output, _ = running.communicate(timeout=30)
+    assert "up\n" in output
+    assert running.returncode == 124
+    report = told(tmp_path)
+    assert (report["reason"], report["lastLines"]) == ("DeadlineExceeded", ["up"])
+    assert report["host"]
+
+
+def test_a_run_whose_time_is_over_before_the_first_worker_is_found(worker, tmp_path):
+    running = worker({"deadline": 0.2}, name_known=False)
+    running.communicate(timeout=30)
+    assert running.returncode == 124
+    assert told(tmp_path)["reason"] == "DeadlineExceeded"
+
+
+@pytest.mark.parametrize(("index", "code", "reason"), [(0, 124, "Stalled"), (1, 3, "RankFailed")])
+def test_only_the_first_worker_has_something_to_say_and_so_can_stall(worker, tmp_path, index, code, reason):
+    running = worker({"stallTimeout": 0.3, "run": {"command": "sleep 0.7; exit 3"}}, index=index)
+    running.communicate(timeout=30)
+    assert running.returncode == code
+    assert told(tmp_path)["reason"] == reason
+
+
+def test_a_command_that_fails_after_its_time_is_over_is_not_blamed(one):
+    """The first of what ended it is the cause."""
+    worker = one(run={"command": "exit 3"}, deadline=60)
+    worker.interruption = worker.limits.deadline_verdict()
+    found = worker.work()
+    assert (found["reason"], found["exitCode"]) == ("DeadlineExceeded", 124)
+    worker.stop()
+    assert worker.interruption["reason"] == "DeadlineExceeded"

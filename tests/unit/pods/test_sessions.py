@@ -1,27 +1,23 @@
 """What a worker knows of its ssh sessions. The processes are real."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
-import time
 
 import processes
 import pytest
 import sessions
+from waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
 def job_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(sessions, "ENVIRONMENT", tmp_path / "environment")
     monkeypatch.setattr(sessions, "RECORDS", tmp_path / "sessions")
-
-
-def wait_for(condition):
-    until = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    monkeypatch.setattr(sessions, "ATTEMPT", tmp_path / "attempt")
+    monkeypatch.setattr(sessions, "CONFIG", tmp_path / "deepspeed.json")
 
 
 def test_the_environment_survives_whatever_it_holds():
@@ -36,6 +32,19 @@ def test_the_environment_survives_whatever_it_holds():
     sessions.save_environment(environment)
     assert sessions.load_environment() == environment
     assert sessions.ENVIRONMENT.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_attempt_has_variables_and_a_configuration_of_its_own():
+    assert sessions.load_attempt() == {}
+    for workers in ("3", "2"):
+        sessions.begin_attempt({"workers": workers}, {"train_batch_size": 6})
+        assert sessions.load_attempt() == {"workers": workers}
+    assert json.loads(sessions.CONFIG.read_text()) == {"train_batch_size": 6}
+
+
+def test_without_a_configuration_none_is_written():
+    sessions.begin_attempt({"workers": "3"}, {})
+    assert not sessions.CONFIG.exists()
 
 
 def test_records_come_oldest_first_and_are_forgotten():

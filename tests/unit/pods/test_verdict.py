@@ -1,6 +1,7 @@
 """What the launcher makes of an ended attempt: never a success that was none, and the cause rather than its echo."""
 
 import pytest
+from link import Unreachable
 from verdict import explain_code, judge, tail_of
 
 HOSTS = ["job-worker-0.job", "job-worker-1.job"]
@@ -18,8 +19,12 @@ def unfinished():
     return {"sessions": [{"startedAt": 1.0, "pid": 7}], "oomKills": 0}
 
 
-def verdict(code, *answers, lines=(), stopped=False):
-    return judge(code, list(lines), {HOSTS[i]: one for i, one in enumerate(answers)}, stopped)
+def verdict(code, *answers, lines=()):
+    return judge(code, list(lines), {HOSTS[i]: one for i, one in enumerate(answers)})
+
+
+def lost(text="its pod was told to end"):
+    return Unreachable(HOSTS[1], "stay", text)
 
 
 def test_success_needs_a_zero_from_everything():
@@ -36,7 +41,7 @@ def test_a_command_that_uses_no_worker_succeeds_on_its_own_exit_code():
     [
         ((answer(0), answer(1)), "RankFailed", "job-worker-1"),
         ((unfinished(), answer(0)), "RankFailed", "job-worker-0"),
-        ((answer(0), ConnectionError("gone")), "WorkerLost", "job-worker-1"),
+        ((answer(0), lost()), "WorkerLost", "job-worker-1"),
         ((answer(0, 0), answer(0, -9)), "RankFailed", "job-worker-1"),
         ((answer(0), answer(0, oom=1)), "Succeeded", None),
     ],
@@ -69,8 +74,10 @@ def test_out_of_memory_names_the_worker_and_the_key_to_raise():
     assert "workers.resources.limits.memory" in result["message"]
 
 
-def test_stopped_is_not_blamed_on_a_rank():
-    assert verdict(1, answer(-15), answer(-15), stopped=True)["reason"] == "Stopped"
+def test_a_lost_worker_is_the_cause_of_what_fails_elsewhere():
+    result = verdict(1, answer(1), lost())
+    assert (result["reason"], result["host"], result["exitCode"]) == ("WorkerLost", "job-worker-1", 1)
+    assert result["message"] == "job-worker-1 is lost: its pod was told to end"
 
 
 def test_a_command_that_is_not_there():
