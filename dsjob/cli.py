@@ -1,4 +1,7 @@
-"""The command line. Each verb reads its options, calls one function, and prints what that returns."""
+"""The command line. Each verb reads its options, calls one function, and prints what that returns.
+
+Verbs that act on a job that is there are in `control`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from dsjob import options, output
+from dsjob import control, options, output
 from dsjob.errors import DsjobError, ExitCode
 from dsjob.options import (
     Context,
@@ -217,24 +220,9 @@ def tensorboard(
         raise typer.Exit(ExitCode.OK) from None
 
 
-@app.command()
-def down(
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names of jobs.")],
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=0, help="Seconds to wait for the pods to go.")
-    ] = 120,
-    namespace: Namespace = "",
-    context: Context = "",
-    kubeconfig: Kubeconfig = None,
-    verbose: Verbose = False,
-) -> None:
-    """Remove jobs and wait until their pods are gone. Claims and their data stay.
-
-    Example: dsjob down my-job
-    """
-    from dsjob import down as verb
-
-    raise typer.Exit(verb.down(names, Target(namespace, context, kubeconfig), timeout, verbose))
+app.command("exec")(control.exec_)
+for change in (control.scale, control.suspend, control.resume, control.down):
+    app.command()(change)
 
 
 @app.command()

@@ -1,14 +1,16 @@
-"""The Kubernetes API, and the only module that uses its client. Answers are plain dicts, as on the wire."""
+"""The Kubernetes API, and the only module that calls it. Answers are plain dicts, as on the wire."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+from dsjob import kubeconfig
+from dsjob.channels import Channels
 from dsjob.errors import DsjobError, ExitCode
 from dsjob.kube import INSTANCE, NAME, Object
 from dsjob.model import Objects, unsettled
@@ -35,7 +37,7 @@ class Cluster:
         from kubernetes import client
 
         logging.getLogger("urllib3").setLevel(logging.CRITICAL)  # it logs each retry
-        chosen, settings = _load(target)
+        chosen, settings = kubeconfig.load(target)
         settings.retries = urllib3.Retry(connect=1, read=1, redirect=0, status=0)
         settings.connection_pool_maxsize = 8
         self._settings = settings
@@ -151,16 +153,47 @@ class Cluster:
                 yield rest.decode(errors="replace")
 
     def tunnel(self, pod: str, port: int) -> Any:
-        """A socket to a port of a pod. The library changes the client that it uses, so this is a new one."""
-        from kubernetes import client
-        from kubernetes.stream import portforward
+        """A socket to a port of a pod."""
+        from kubernetes.stream.ws_client import PortForward
 
-        api = client.CoreV1Api(client.ApiClient(self._settings))
-        with _translated(self.server):
-            forward = portforward(
-                api.connect_get_namespaced_pod_portforward, pod, self.namespace, ports=str(port)
-            )
-        return forward.socket(port)
+        websocket = self._websocket(pod, "portforward", [("ports", str(port))], "v4.channel.k8s.io")
+        return PortForward(websocket, [port]).socket(port)
+
+    def start(self, pod: str, container: str, command: Sequence[str], *, stdin: bool, tty: bool) -> Channels:
+        """Start a command in a container that runs, and return its channels."""
+        query = [("container", container), *(("command", word) for word in command), ("stdout", "true")]
+        wanted = {"stdin": stdin, "tty": tty, "stderr": not tty}  # a terminal has one output
+        query += [(key, "true") for key, value in wanted.items() if value]
+        return Channels(self._websocket(pod, "exec", query, Channels.PROTOCOLS))
+
+    def _websocket(self, pod: str, action: str, query: list[tuple[str, str]], protocols: str) -> Any:
+        """A websocket to a pod. The client's own calls for this lose the reason of a refusal."""
+        from kubernetes.stream.ws_client import create_websocket, get_websocket_url
+        from websocket import WebSocketBadStatusException, WebSocketException
+
+        url = f"{self.server}/api/v1/namespaces/{self.namespace}/pods/{pod}/{action}"
+        headers = {"sec-websocket-protocol": protocols}
+        self._api.update_params_for_auth(headers, query, ["BearerToken"])
+        try:
+            return create_websocket(self._settings, get_websocket_url(url, query), headers)
+        except WebSocketBadStatusException as error:
+            raise _answer(error.status_code, error.resp_body, error.status_message) from error
+        except (OSError, WebSocketException) as error:
+            raise _unreachable(self.server, str(error)) from error
+
+    def scale(self, stateful: str, count: int) -> None:
+        """Set the number of a StatefulSet's pods."""
+        path = f"/apis/apps/v1/namespaces/{self.namespace}/statefulsets/{stateful}/scale"
+        self._call("PATCH", path, body={"spec": {"replicas": count}})
+
+    def suspend(self, job: str, suspended: bool) -> None:
+        """Suspend a Job, or let it go on."""
+        path = f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{job}"
+        self._call("PATCH", path, body={"spec": {"suspend": suspended}})
+
+    def find_autoscaler(self, name: str) -> Object | None:
+        """A HorizontalPodAutoscaler, or None if there is none."""
+        return self._find(f"/apis/autoscaling/v2/namespaces/{self.namespace}/horizontalpodautoscalers/{name}")
 
     def get(self, path: str, **query: Any) -> Object:
         """GET a path of the API."""
@@ -175,7 +208,8 @@ class Cluster:
         body: Any = None,
         timeout: tuple[int, int] = _TIMEOUT,
     ) -> Any:
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {"Accept": "application/json", "Content-Type": kind}
         with _translated(self.server):
             return self._api.call_api(
                 path,
@@ -211,37 +245,6 @@ def connect(target: Target) -> Cluster:
     return Cluster(target)
 
 
-def _load(target: Target) -> tuple[Object, Any]:
-    """The chosen context of the kubeconfig, and the client's settings for it."""
-    from kubernetes import client, config
-
-    file = str(target.kubeconfig) if target.kubeconfig else None
-    hint = "give one by --kubeconfig or KUBECONFIG, or log in to your cluster"
-    if target.kubeconfig and not target.kubeconfig.is_file():
-        raise DsjobError(f"there is no kubeconfig {file}", ExitCode.CLUSTER, hint=hint)
-    try:
-        contexts, chosen = config.list_kube_config_contexts(config_file=file)
-        if target.context:
-            chosen = next((one for one in contexts if one["name"] == target.context), None)
-            if chosen is None:
-                known = "it has: " + ", ".join(one["name"] for one in contexts)
-                raise DsjobError(
-                    f"the kubeconfig has no context `{target.context}`", ExitCode.CLUSTER, hint=known
-                )
-        settings = client.Configuration()
-        config.load_kube_config(file, chosen["name"], client_configuration=settings)
-    except config.ConfigException as error:
-        text = str(error).removeprefix("Invalid kube-config file. ").rstrip(".")
-        raise DsjobError(f"no usable kubeconfig: {text}", ExitCode.CLUSTER, hint=hint) from error
-    except DsjobError:
-        raise
-    except Exception as error:  # the library checks little of the file's form
-        raise DsjobError(
-            f"the kubeconfig {file or ''} cannot be read", ExitCode.CLUSTER, hint=hint, detail=repr(error)
-        ) from error
-    return chosen, settings
-
-
 @contextmanager
 def _translated(server: str) -> Iterator[None]:
     """Errors of the client and of the connection as errors for the user."""
@@ -251,37 +254,40 @@ def _translated(server: str) -> Iterator[None]:
     try:
         yield
     except ApiException as error:
-        raise _answer(error) from error
+        raise _answer(error.status, error.body, error.reason) from error
     except urllib3.exceptions.HTTPError as error:
-        text = str(getattr(error, "reason", None) or error)
-        cause = "it does not answer in time" if "timed out" in text.lower() else text.rpartition(": ")[2]
-        raise Unreachable(
-            f"the cluster at {server} cannot be reached: {cause}",
-            ExitCode.CLUSTER,
-            hint="see that the context and your network are right",
-            detail=text,
-        ) from error
+        raise _unreachable(server, str(getattr(error, "reason", None) or error)) from error
 
 
-def _answer(error: Any) -> DsjobError:
+def _unreachable(server: str, text: str) -> Unreachable:
+    cause = "it does not answer in time" if "timed out" in text.lower() else text.rpartition(": ")[2]
+    return Unreachable(
+        f"the cluster at {server} cannot be reached: {cause}",
+        ExitCode.CLUSTER,
+        hint="see that the context and your network are right",
+        detail=text,
+    )
+
+
+def _answer(status: int | None, body: str | bytes | None, reason: str | None) -> DsjobError:
     """What the API server means by a refusal."""
     try:
-        said = json.loads(error.body or "{}").get("message", "")
+        said = json.loads(body or "{}").get("message", "")
     except ValueError:
         said = ""
-    text = said or str(error.reason or "")
-    if error.status == 401:
+    text = said or str(reason or "")
+    if status == 401:
         return DsjobError(
             "the cluster refuses your credentials", ExitCode.CLUSTER, hint="log in again", detail=text
         )
-    if error.status == 403:
+    if status == 403:
         return Forbidden(
             f"not allowed: {text}", ExitCode.CLUSTER, hint="ask for a role that allows it", detail=text
         )
-    if error.status == 404:
+    if status == 404:
         return NotFound(text or "not found", ExitCode.NOT_FOUND)
-    if error.status == 400:
+    if status == 400:
         return Refused(text, ExitCode.CLUSTER, detail=text)
-    if error.status in (0, None):
+    if not status:
         return Unreachable(f"the cluster cannot be reached: {text}", ExitCode.CLUSTER, detail=text)
-    return DsjobError(f"the cluster answers {error.status}: {text}", ExitCode.CLUSTER, detail=str(error.body))
+    return DsjobError(f"the cluster answers {status}: {text}", ExitCode.CLUSTER, detail=str(body))

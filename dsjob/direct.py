@@ -83,6 +83,8 @@ def workers_part(state: JobState, job: Object, workers: Sequence[Object], events
     part = Part("workers", state.job, f"{state.workers_ready}/{state.workers} ready")
     if state.phase is Phase.SUCCEEDED:
         part.state = "ended"
+    elif state.phase in (Phase.SUSPENDED, Phase.QUEUED):
+        part.state = f"releasing {len(workers)}" if workers else "no pods"
     elif state.phase is Phase.FAILED:
         failed = culprit(workers)
         if failed is None:

@@ -101,6 +101,7 @@ class Watch:
 def finish(state: JobState, *, log_shown: bool = False) -> ExitCode:
     """Say how a run ended, and give its exit code."""
     took = f" after {output.span(state.duration)}" if state.duration is not None else ""
+    took += f", with {output.count(state.restarts, 'restart')}" if state.restarts else ""
     if state.phase.value == "Succeeded":
         output.note(f"{state.name} succeeded{took}", "green")
         return ExitCode.OK

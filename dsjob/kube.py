@@ -11,6 +11,7 @@ Object = dict[str, Any]
 
 NAME, INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 COMPONENT, RUN = "app.kubernetes.io/component", "deepspeed-job/run"
+QUEUE = "kueue.x-k8s.io/queue-name"
 
 
 def meta(thing: Object | None) -> Object:

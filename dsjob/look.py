@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 from dsjob import __version__, chart, cluster, direct, follow, helm, output
 from dsjob.errors import DsjobError, ExitCode
-from dsjob.kube import RUN, completion_index, label, meta
+from dsjob.kube import RUN, Object, completion_index, label, meta
 from dsjob.model import JobState, Objects
 from dsjob.state import describe, names
 from dsjob.target import Target
@@ -14,7 +15,7 @@ from dsjob.target import Target
 
 def job(target: Target, name: str) -> JobState:
     """The state of one job."""
-    return _find(cluster.connect(target), name)[0]
+    return find(cluster.connect(target), name)[0]
 
 
 def jobs(target: Target, everywhere: bool = False) -> list[JobState]:
@@ -29,7 +30,7 @@ def logs(
 ) -> ExitCode:
     """Print a log. Following the run's own ends with the job, and with its exit code."""
     api = cluster.connect(target)
-    state, objects = _find(api, name)
+    state, objects = find(api, name)
     if following and worker is None and container in ("", state.container):
         try:
             return follow.follow(api, name, phases=not state.launcher_started, tail=tail)
@@ -77,15 +78,8 @@ def versions(target: Target) -> dict[str, str]:
     return found
 
 
-def _worker_pod(state: JobState, objects: Objects, worker: int) -> str:
-    """The name of a worker's pod. In mode direct it is known only from the pod, and empty if there is none."""
-    if state.mode == "launcher":
-        return f"{state.name}-worker-{worker}"
-    own = direct.newest([pod for pod in objects.pods if label(pod, RUN) == state.run])
-    return next((meta(pod)["name"] for pod in own if completion_index(pod) == worker), "")
-
-
-def _find(api: cluster.Cluster, name: str) -> tuple[JobState, Objects]:
+def find(api: cluster.Cluster, name: str) -> tuple[JobState, Objects]:
+    """A job's state, and the objects that it is made from."""
     objects = api.objects(name)
     state = describe(name, api.namespace, objects, time.time())
     if state is None:
@@ -95,3 +89,35 @@ def _find(api: cluster.Cluster, name: str) -> tuple[JobState, Objects]:
             hint="`dsjob list -A` shows the jobs of all namespaces",
         )
     return state, objects
+
+
+def refuse_over(state: JobState) -> None:
+    """Refuse a job of which nothing goes on."""
+    if state.phase.over:
+        raise DsjobError(
+            f"{state.name} is over: {state.message}",
+            ExitCode.PREFLIGHT,
+            hint="`dsjob up` with another `run.id` runs it again" if state.phase.ended else "",
+        )
+
+
+def run_config(api: cluster.Cluster, state: JobState) -> tuple[Object, Object]:
+    """What the launcher reads of its run, and the DeepSpeed configuration (empty if the values have none)."""
+    name = f"{state.name}-run-{state.run}"
+    found = api.find("configmaps", name)
+    if found is None:
+        raise DsjobError(
+            f"the ConfigMap {name} is gone, which says what this run is",
+            ExitCode.NOT_FOUND,
+            hint="`dsjob up` again makes it anew",
+        )
+    data = found.get("data", {})
+    return json.loads(data["run.json"]), json.loads(data.get("deepspeed.json") or "{}")
+
+
+def _worker_pod(state: JobState, objects: Objects, worker: int) -> str:
+    """The name of a worker's pod. In mode direct it is known only from the pod, and empty if there is none."""
+    if state.mode == "launcher":
+        return f"{state.name}-worker-{worker}"
+    own = direct.newest([pod for pod in objects.pods if label(pod, RUN) == state.run])
+    return next((meta(pod)["name"] for pod in own if completion_index(pod) == worker), "")

@@ -61,13 +61,14 @@ def unsettled(objects: Objects) -> bool:
 
 @dataclass
 class Part:
-    """A line of the tree: launcher, workers, volumes, tensorboard."""
+    """A line of the tree: launcher, workers, volumes, tensorboard. Notes are what is good to know, but no fault."""
 
     role: str
     name: str
     state: str
     good: bool = True
     reasons: list[Reason] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -81,7 +82,10 @@ class Pods:
 
 @dataclass
 class JobState:
-    """All that dsjob knows of a job. In mode direct, `launcher` is the pod whose log stands for the run's."""
+    """All that dsjob knows of a job. In mode direct, `launcher` is the pod whose log stands for the run's.
+
+    `members` are the workers that take part in the present attempt, `causes` those of the last restarts.
+    """
 
     name: str
     namespace: str
@@ -94,6 +98,10 @@ class JobState:
     launcher_started: bool = False
     workers: int = 0
     workers_ready: int = 0
+    members: int | None = None
+    interactive: bool = False
+    restarts: int = 0
+    causes: list[str] = field(default_factory=list)
     accelerator: str = ""
     accelerators: int = 0
     exit_code: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from dsjob import output
 from dsjob import reasons as why
 from dsjob.kube import (
     COMPONENT,
@@ -32,12 +33,15 @@ def launcher_part(
         if state.phase is Phase.FAILED and job:
             part.reasons.append(lost_pod_reason(state, job))
         part.state = "no pod"
+    elif state.phase in (Phase.SUSPENDED, Phase.QUEUED):
+        part.state = "ending"
     else:
         part.reasons = why.pod_reasons(launcher, events)
         part.state = _pod_state(launcher)
         end_of(state, part, launcher)
     if state.phase is Phase.SUCCEEDED:
         part.reasons = []
+    part.notes = [f"restarted: {cause}" for cause in state.causes]
     part.good = not part.reasons and state.phase is not Phase.FAILED
     return part
 
@@ -58,6 +62,8 @@ def end_of(state: JobState, part: Part, pod: Object) -> None:
     state.exit_code = code if isinstance(code, int) else int(ended.get("exitCode") or 0)
     state.host = str(told.get("host") or "")
     state.last_lines = [str(line) for line in told.get("lastLines") or []]
+    state.restarts = int(told.get("restarts") or 0)
+    state.causes = [str(cause) for cause in told.get("causes") or []]
     if told.get("message") and ended.get("reason") != "OOMKilled":
         own = Reason(
             str(told.get("reason", "Failed")),
@@ -75,34 +81,62 @@ def end_of(state: JobState, part: Part, pod: Object) -> None:
 def _end_remedy(state: JobState, pod: Object, told: Object) -> str:
     """What helps against an end that the launcher tells of."""
     again = "`dsjob up` with another `run.id` runs it again"
+    worker = f" --worker {completion_index(pod)}" if state.mode == "direct" else ""
+    logs = f"`dsjob logs {state.name} -n {state.namespace}{worker}` shows the whole log"
     known = {
         "OOMKilled": f"raise `workers.resources.limits.memory`, or {why.USE_LESS}",
         "StartTimeout": "see what the workers wait for: the limit is `run.startTimeout`",
+        "DeadlineExceeded": f"raise `run.deadline`, or leave it out; {again}",
+        "Stalled": "the ranks hang, or a step takes longer than `run.stallTimeout`: "
+        f"{logs} (NCCL_DEBUG=INFO in `env` says what they wait for)",
         "Stopped": f"someone or something stopped it; {again}",
         "WorkerLost": f"its pod or its node is gone; {again}; `run.maxRestarts` does so by itself",
     }
-    worker = f" --worker {completion_index(pod)}" if state.mode == "direct" else ""
-    logs = f"`dsjob logs {state.name} -n {state.namespace}{worker}` shows the whole log"
     return known.get(str(told.get("reason")), logs)
 
 
 def workers_part(
-    state: JobState, stateful: Object | None, workers: Sequence[Object], events: Sequence[Object]
+    state: JobState,
+    job: Object | None,
+    stateful: Object | None,
+    workers: Sequence[Object],
+    events: Sequence[Object],
 ) -> Part:
     part = Part(
         "workers", meta(stateful)["name"] if stateful else "", f"{state.workers_ready}/{state.workers} ready"
     )
-    if state.phase.ended or state.phase is Phase.UNKNOWN:
-        part.state = f"releasing {len(workers)}" if workers else "released"
+    replicas = (stateful or {}).get("spec", {}).get("replicas") or 0
+    if workers and replicas and true_conditions(job, "Complete", "Failed"):  # its launcher has kept them
+        part.state = f"kept {len(workers)}"
+        part.reasons = [_kept_reason(state, len(workers), part.name)]
+        return part
+    if state.phase.ended or state.phase in (Phase.UNKNOWN, Phase.SUSPENDED, Phase.QUEUED):
+        none = "released" if state.phase.ended or state.phase is Phase.UNKNOWN else "no pods"
+        part.state = f"releasing {len(workers)}" if workers else none
         return part
     for pod in workers:
         if not is_ready(pod):
             part.reasons += why.pod_reasons(pod, events)
-    if stateful and len(workers) < (stateful.get("spec", {}).get("replicas") or 0):
+    if stateful and len(workers) < replicas:
         part.reasons += why.creation_reasons(stateful, events)
     part.reasons = grouped(part.reasons)
     part.good = not part.reasons
     return part
+
+
+def _kept_reason(state: JobState, count: int, name: str) -> Reason:
+    """Workers that `workers.release` keeps for a look at them, or that a lost launcher could not release."""
+    held = (
+        f"{count * state.accelerators} {state.accelerator}"
+        if state.accelerators
+        else "their node's resources"
+    )
+    return Reason(
+        "NotReleased",
+        f"the run has ended, but {output.count(count, 'worker')} still hold{'s' * (count == 1)} {held}",
+        f"`dsjob down {state.name} -n {state.namespace}` frees them, once you have seen what you want to see",
+        f"statefulset/{name}",
+    )
 
 
 def grouped(reasons: Sequence[Reason]) -> list[Reason]:

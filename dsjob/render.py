@@ -32,7 +32,7 @@ def tree(state: JobState) -> str:
         mark = styled("✓" if part.good else "✗", "green" if part.good else "red", sys.stdout)
         branch = "└─" if last else "├─"
         lines.append(f"{branch} {mark} {part.role:<{width}}  {part.name:<{names}}  {part.state}".rstrip())
-        lines += [f"{'   ' if last else '│  '}    {line}" for line in _reasons(part)]
+        lines += [f"{'   ' if last else '│  '}    {line}" for line in [*_reasons(part), *part.notes]]
     lines += [f"  | {line}" for line in state.last_lines] if state.phase is Phase.FAILED else []
     if state.denied:
         lines.append(f"  you may not read {', '.join(state.denied)} here, so a cause may be missing")
@@ -47,13 +47,14 @@ def failure(state: JobState, *, last_lines: bool = True) -> list[str]:
         lines.append(f"  exit code {state.exit_code}")
     lines += [f"  | {line}" for line in state.last_lines if last_lines]
     lines += [f"  {reason.message}" for reason in first[1:]]
+    lines += [f"  {note}" for note in (state.parts[0].notes if state.parts else [])]
     lines += [f"  → {reason.remedy}" for reason in first if reason.remedy]
     return lines
 
 
 def jobs(states: Sequence[JobState]) -> str:
     """One line for each job."""
-    rows = [["NAME", "NAMESPACE", "STATE", "WORKERS", "ACCELERATORS", "AGE", "DURATION"]]
+    rows = [["NAME", "NAMESPACE", "STATE", "WORKERS", "RESTARTS", "ACCELERATORS", "AGE", "DURATION"]]
     now_or_end = {Phase.SUCCEEDED, Phase.FAILED}
     for state in states:
         workers = (
@@ -66,6 +67,7 @@ def jobs(states: Sequence[JobState]) -> str:
                 state.namespace,
                 state.phase.value,
                 workers,
+                str(state.restarts),
                 devices,
                 span(state.age),
                 span(state.duration),
@@ -81,6 +83,7 @@ def _facts(state: JobState) -> list[str]:
     facts.append(count(state.workers, "worker") + each)
     if state.duration is not None:
         facts.append(f"{'took' if state.phase.ended else 'for'} {span(state.duration)}")
+    facts += [count(state.restarts, "restart")] if state.restarts else []
     return facts
 
 

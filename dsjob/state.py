@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dsjob import direct
+from dsjob import direct, lease
 from dsjob import reasons as why
 from dsjob.kube import (
     COMPONENT,
     INSTANCE,
+    QUEUE,
     RUN,
     Object,
     container_state,
@@ -25,6 +26,7 @@ from dsjob.kube import (
     termination,
     true_conditions,
 )
+from dsjob.lease import Told
 from dsjob.model import JobState, Objects, Phase, Pods
 from dsjob.parts import board_part, launcher_part, volume_parts, workers_part
 
@@ -59,25 +61,31 @@ def describe(name: str, namespace: str, objects: Objects, now: float) -> JobStat
     state.launcher_started = bool(
         launcher and container_state(launcher, state.container).keys() & {"running", "terminated"}
     )
-    state.workers = _wanted(job, stateful, workers)
+    told = lease.read(own.leases, state.launcher)
+    if told:
+        state.restarts, state.causes, state.members = told.restarts, told.causes, told.members
+    state.workers = _wanted(job, stateful, workers, state.members)
     is_direct = state.mode == "direct"
     state.workers_ready = direct.ready(workers) if is_direct else sum(is_ready(pod) for pod in workers)
     state.accelerator, state.accelerators = _accelerators(job, job if is_direct else stateful)
     state.pods = _progress(workers if is_direct else [launcher, *workers], state)
-    state.phase = _phase(job, launcher, workers, state, _has_begun(own.leases, state))
+    state.phase = _phase(job, launcher, workers, state, _has_begun(told, state))
+    state.interactive = bool(
+        told and told.phase == "Interactive" and state.phase in (Phase.RUNNING, Phase.DEGRADED)
+    )
     _times(state, job, direct.culprit(workers) if is_direct else launcher, now)
     if job and is_direct:
         state.parts = [direct.workers_part(state, job, workers, own.events)]
     else:
         state.parts = [
             launcher_part(state, job, launcher, own.events),
-            workers_part(state, stateful, workers, own.events),
+            workers_part(state, job, stateful, workers, own.events),
         ]
     state.parts += volume_parts(job, stateful, own, "claims" in objects.denied)
     state.parts += [board_part(one, own) for one in own.deployments]
     if state.phase is Phase.STARTING and any(part.reasons for part in state.hosts):
         state.phase = Phase.PENDING  # it does not start: something is missing
-    state.message = _message(state)
+    state.message = _message(state, told)
     return state
 
 
@@ -92,19 +100,20 @@ def _phase(
     code = direct.exit_code(state, workers) if state.mode == "direct" else _exit_code(launcher)
     if conditions.keys() & {"Complete", "SuccessCriteriaMet"}:
         return Phase.SUCCEEDED
-    if conditions.keys() & {"Failed", "FailureTarget"} or code:
+    if conditions.keys() & {"Failed", "FailureTarget"}:
         return Phase.FAILED
-    if code == 0:
-        return Phase.SUCCEEDED
-    if job.get("spec", {}).get("suspend"):
-        return Phase.QUEUED if label(job, "kueue.x-k8s.io/queue-name") else Phase.SUSPENDED
+    if job.get("spec", {}).get("suspend"):  # before the codes of pods that were told to end by this
+        return Phase.QUEUED if label(job, QUEUE) else Phase.SUSPENDED
+    if code is not None:
+        return Phase.FAILED if code else Phase.SUCCEEDED
     if state.mode == "direct":
         return direct.progress(state, workers)
     if launcher is None or launcher.get("status", {}).get("phase") == "Pending":
         scheduled = launcher is not None and is_scheduled(launcher)
         return Phase.STARTING if scheduled and not why.pod_reasons(launcher or {}, []) else Phase.PENDING
     if began:
-        return Phase.RUNNING if state.workers_ready >= state.workers else Phase.DEGRADED
+        needed = state.workers if state.members is None else min(state.members, state.workers)
+        return Phase.RUNNING if state.workers_ready >= needed else Phase.DEGRADED
     return Phase.PENDING if any(not is_scheduled(pod) for pod in workers) else Phase.STARTING
 
 
@@ -116,19 +125,18 @@ def _exit_code(launcher: Object | None) -> int | None:
     return int(ended.get("exitCode") or 0) if ended else None
 
 
-def _has_begun(leases: Sequence[Object], state: JobState) -> bool:
+def _has_begun(told: Told | None, state: JobState) -> bool:
     """Whether the command runs. The Lease tells; a job without one is judged by its containers."""
-    for lease in leases:
-        told = (meta(lease).get("annotations") or {}).get("deepspeed-job/phase")
-        if told:
-            holds = lease.get("spec", {}).get("holderIdentity") == state.launcher
-            return bool(holds and told == "Running")
+    if told:
+        return told.began
     return state.launcher_started and state.workers_ready >= state.workers
 
 
-def _message(state: JobState) -> str:
+def _message(state: JobState, told: Told | None) -> str:
     """One sentence about the phase, with the first cause if there is one."""
     ready = f"{state.workers_ready}/{state.workers} workers ready"
+    if state.members is not None and state.members < state.workers:
+        ready += f", {state.members} of {state.workers} take part"
     if state.phase is Phase.FAILED:
         first = state.parts[0].reasons
         return first[0].message if first else "the run failed"
@@ -139,11 +147,17 @@ def _message(state: JobState) -> str:
     if state.phase is Phase.STOPPING:
         return "it is being removed"
     if state.phase in (Phase.QUEUED, Phase.SUSPENDED):
-        return "waits for its queue" if state.phase is Phase.QUEUED else "suspended; it holds nothing"
-    if state.phase is Phase.RUNNING:
-        return ready
-    blocking = [reason for part in state.hosts for reason in part.reasons]
-    return f"{ready}; {blocking[0].message}" if blocking else ready
+        held = "its pods are ending" if state.pods.scheduled else "it holds nothing"
+        go_on = f"suspended, {held}; `dsjob resume {state.name} -n {state.namespace}` lets it go on"
+        return "waits for its queue" if state.phase is Phase.QUEUED else go_on
+    facts = [ready]
+    if told and told.phase == "Restarting":
+        facts.append(f"restarts after: {state.causes[-1].partition(' ')[2]}" if state.causes else "restarts")
+    if state.interactive:
+        facts.append(f"interactive: `dsjob exec {state.name} -n {state.namespace} -- COMMAND`")
+    if state.phase is not Phase.RUNNING:
+        facts += [reason.message for part in state.hosts for reason in part.reasons][:1]
+    return "; ".join(facts)
 
 
 def _times(state: JobState, job: Object | None, last: Object | None, now: float) -> None:
@@ -161,7 +175,7 @@ def _times(state: JobState, job: Object | None, last: Object | None, now: float)
         or condition.get("lastTransitionTime")
     )
     state.ended = seconds(finished) if state.phase.ended else None
-    if state.started is not None:
+    if state.started is not None and state.phase not in (Phase.QUEUED, Phase.SUSPENDED):
         state.duration = max((state.ended if state.ended is not None else now) - state.started, 0)
 
 
@@ -204,8 +218,16 @@ def _launcher(job: Object | None, pods: Sequence[Object]) -> Object | None:
     return max(own, key=lambda pod: meta(pod).get("creationTimestamp", ""), default=None)
 
 
-def _wanted(job: Object | None, stateful: Object | None, workers: Sequence[Object]) -> int:
-    """How many workers the run has. The scale is 0 before and after it, so an annotation tells."""
+def _wanted(
+    job: Object | None, stateful: Object | None, workers: Sequence[Object], members: int | None
+) -> int:
+    """How many workers the run should have: the scale, which is an elastic run's to change.
+
+    It is 0 before and after the run, so an annotation tells then.
+    """
+    scale = int((stateful or {}).get("spec", {}).get("replicas") or 0)
+    if members is not None and scale:
+        return scale
     told = (meta(job).get("annotations") or {}).get("deepspeed-job/workers", "")
     if told.isdigit():
         return int(told)
@@ -215,7 +237,7 @@ def _wanted(job: Object | None, stateful: Object | None, workers: Sequence[Objec
             for variable in container.get("env", []):
                 if variable.get("name") == "workers" and str(variable.get("value", "")).isdigit():
                     return int(variable["value"])
-    return (stateful or {}).get("spec", {}).get("replicas") or len(workers)
+    return scale or len(workers)
 
 
 def _accelerators(job: Object | None, owner: Object | None) -> tuple[str, int]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 from typer.testing import CliRunner, Result
 
@@ -50,6 +51,9 @@ class FakeCluster:
     context: str = "lab"
     removed: list[tuple[str, int]] = field(default_factory=list)
     repaired: Any = None
+    configmaps: dict[str, dict[str, str]] = field(default_factory=dict)
+    autoscalers: list[str] = field(default_factory=list)
+    changes: list[tuple[Any, ...]] = field(default_factory=list)
 
     def remove_release_record(self, name: str, revision: int) -> None:
         self.removed.append((name, revision))
@@ -75,11 +79,28 @@ class FakeCluster:
     def find_priority_class(self, name: str) -> dict[str, Any] | None:
         return None
 
+    def scale(self, stateful: str, count: int) -> None:
+        self.changes.append(("scale", stateful, count))
+
+    def suspend(self, job: str, suspended: bool) -> None:
+        self.changes.append(("suspend", job, suspended))
+
+    def start(self, pod: str, container: str, command: Any, *, stdin: bool, tty: bool) -> Any:
+        self.changes.append(("start", pod, container, command, stdin, tty))
+        return Mock()
+
+    def find_autoscaler(self, name: str) -> dict[str, Any] | None:
+        if "autoscalers" in self.forbidden:
+            raise Forbidden("no", ExitCode.CLUSTER)
+        return {} if name in self.autoscalers else None
+
     def find(self, plural: str, name: str) -> dict[str, Any] | None:
         if f"get {plural}" in self.forbidden:
             raise Forbidden("no", ExitCode.CLUSTER)
         if plural == "secrets":
             return {"data": dict.fromkeys(self.secrets[name], "")} if name in self.secrets else None
+        if plural == "configmaps":
+            return {"data": self.configmaps[name]} if name in self.configmaps else None
         return {"metadata": {}} if name in self.claims else None
 
     def names(self, plural: str) -> list[str]:

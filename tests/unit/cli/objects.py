@@ -193,11 +193,12 @@ def board(available: int = 1, claim_name: str = "logs") -> Object:
     }
 
 
-def lease(phase: str = "Running", holder: str = f"hello-launcher-{RUN}-x7k2p") -> Object:
-    """The Lease that the launcher holds."""
+def lease(phase: str = "Running", holder: str = f"hello-launcher-{RUN}-x7k2p", **told: str) -> Object:
+    """The Lease that the launcher holds, with what it tells there."""
+    notes = {f"deepspeed-job/{key}": text for key, text in {"phase": phase, **told}.items()}
     return {
         "kind": "Lease",
-        "metadata": meta("hello", annotations={"deepspeed-job/phase": phase}),
+        "metadata": meta("hello", annotations=notes),
         "spec": {"holderIdentity": holder},
     }
 

@@ -53,7 +53,8 @@ def test_the_table_of_exit_codes() -> None:
     }
 
 
-VERBS = ["validate", "up", "status", "list", "logs", "tensorboard", "down", "version"]
+VERBS = ["validate", "up", "status", "list", "logs", "tensorboard", "version"]
+VERBS += ["exec", "scale", "suspend", "resume", "down"]
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -634,6 +634,7 @@ def test_the_list() -> None:
         "NAMESPACE",
         "STATE",
         "WORKERS",
+        "RESTARTS",
         "ACCELERATORS",
         "AGE",
         "DURATION",
@@ -643,9 +644,10 @@ def test_the_list() -> None:
         "team",
         "Running",
         "2/2",
+        "0",
         "2",
         "nvidia.com/gpu",
         "1m",
         "1m",
     ]
-    assert text.splitlines()[2].split() == ["hello", "team", "Succeeded", "2", "-", "1m", "40s"]
+    assert text.splitlines()[2].split() == ["hello", "team", "Succeeded", "2", "0", "-", "1m", "40s"]
