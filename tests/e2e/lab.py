@@ -146,16 +146,17 @@ class Job:
         job = self.kube_job()["metadata"]["name"]
         return self.namespace.kubectl("logs", f"job/{job}", "-c", container)
 
+    def log_so_far(self):
+        """Return the launcher's log, which may not have begun."""
+        job = self.kube_job()["metadata"]["name"]
+        return self.namespace.kubectl("logs", f"job/{job}", "-c", "launcher", code=None).stdout
+
     def wait_log(self, text, seconds=60):
         """Wait until the launcher's log has the text."""
 
-        def seen():
-            done = self.namespace.kubectl(
-                "logs", f"job/{self.kube_job()['metadata']['name']}", "-c", "launcher", code=None
-            )
-            return text in done.stdout
-
-        wait_for(seen, seconds, lambda: f"no {text!r} in the log\n{self.describe()}")
+        wait_for(
+            lambda: text in self.log_so_far(), seconds, lambda: f"no {text!r} in the log\n{self.describe()}"
+        )
 
     def report(self):
         """Return the launcher's termination message."""

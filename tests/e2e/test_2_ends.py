@@ -67,7 +67,7 @@ def test_a_deleted_worker_ends_the_run(job, tmp_path):
     job.install(
         tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")}
     )
-    job.wait_log(": 1")
+    job.wait_log("worker-1: 1")
     job.namespace.kubectl("delete", "pod", "job-worker-1", "--wait=false")
     assert job.wait_ended(60) == "Failed"
     job.wait_released(30)
@@ -91,10 +91,13 @@ def test_a_launcher_killed_for_memory_frees_the_workers_too(job, tmp_path):
 
 
 def test_a_new_run_replaces_one_that_is_under_way_and_never_are_there_two(job, tmp_path):
-    # These ranks take their time to end, so that the new launcher is there before the old one has gone.
-    slow = "import signal, time; signal.signal(15, lambda *_: (time.sleep(10), exit(1))); print(1); time.sleep(600)"
-    job.install(tmp_path, workers={"count": 3}, run={"command": on_all(slow)})
-    job.wait_log(": 1")
+    # This command takes its time to end, so that the new launcher is there before the old one has gone.
+    job.install(
+        tmp_path,
+        workers={"count": 3},
+        run={"command": "trap 'sleep 15; exit 1' TERM; echo begun; sleep 600 & wait"},
+    )
+    job.wait_log("begun\n")
     job.install(tmp_path, workers={"count": 3}, run={"command": on_all("print(2)")})
     assert job.wait_ended(120) == "Complete", job.describe()
     job.wait_released()
@@ -139,7 +142,7 @@ def test_down_of_a_running_job_is_quick(job, tmp_path):
     job.install(
         tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")}
     )
-    job.wait_log(": 1")
+    job.wait_log("worker-1: 1")
     began = time.monotonic()
     job.namespace.dsjob("down", "job")
     assert time.monotonic() - began < 15
@@ -167,6 +170,19 @@ def test_whatever_is_killed_on_a_worker_is_no_success(job, tmp_path, victim):
     assert job.report()["host"] == "job-worker-1"
 
 
+def test_a_link_that_is_dead_and_not_closed_ends_the_run(job, tmp_path):
+    """A worker that answers nothing any more, as when its network is cut."""
+    job.install(
+        tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")}
+    )
+    job.wait_log("worker-1: 1")
+    job.namespace.kubectl("exec", "job-worker-1", "--", "pkill", "-STOP", "sshd")
+    assert job.wait_ended(60) == "Failed"
+    job.wait_released(35)
+    report = job.report()
+    assert (report["reason"], report["host"]) == ("WorkerLost", "job-worker-1")
+
+
 def test_a_restart_waits_for_a_worker_that_is_replaced(job, tmp_path):
     once = (
         'import os, sys, time; there = os.path.exists("/out/again"); print("again" if there else "first"); '
@@ -186,7 +202,7 @@ def test_uninstall_during_a_run_leaves_nothing(job, tmp_path):
     job.install(
         tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")}
     )
-    job.wait_log(": 1")
+    job.wait_log("worker-1: 1")
     assert "job" in job.namespace.dsjob("down", "job", timeout=60)
     for kind in ("pod", "job", "statefulset", "service", "secret", "lease", "role", "rolebinding"):
         assert job.namespace.get(kind, selector=job.selector) == [], kind
