@@ -48,7 +48,7 @@ node: setup ## tests of the one-node cluster's own life, on a throwaway node bes
 
 .PHONY: e2e
 e2e: setup helm ## tests on the real cluster (starts the one-node cluster, or E2E_KUBECONFIG=file for one of yours)
-	@if [ -z "$(E2E_KUBECONFIG)" ]; then $(MAKE) image; fi
+	@if [ -z "$(E2E_KUBECONFIG)" ]; then $(MAKE) cluster; image/build tests; fi
 	@command -v chromedriver >/dev/null || hack/apt chromium chromium-driver
 	@E2E_KUBECONFIG="$(or $(E2E_KUBECONFIG),$(STATE)/cluster/kubeconfig)" $(PY) -m pytest -n 3 --dist loadfile tests/e2e $(ARGS)
 

@@ -81,6 +81,10 @@ _REMEDIES = (
     ),
     (r"runAsNonRoot|image will run as root", "the image runs as root: set `podSecurityContext.runAsUser`"),
     (
+        r"exec: \"(?P<e>[^\"]+)\".*(not found|no such file)",
+        "the image has no program {e}: see what the image needs in the chart's README",
+    ),
+    (
         r"unauthorized|authentication required|access denied|denied: ",
         "the registry refuses: check the image name, and name a pull secret in `imagePullSecrets`",
     ),
@@ -100,10 +104,6 @@ _REMEDIES = (
     (
         r"Multi-Attach|already exclusively attached",
         "the claim is ReadWriteOnce and used on another node: use a ReadWriteMany class",
-    ),
-    (
-        r"exec: \"(?P<e>[^\"]+)\".*(not found|no such file)",
-        "the image has no program {e}: see what the image needs in the chart's README",
     ),
 )
 
@@ -197,13 +197,9 @@ def ended_reason(pod: Object, container: str, ended: Object, where: str, before:
         text = f"{before}killed for using more memory than its limit" + (f" of {limit}" if limit else "")
         key = {"worker": "workers", "tensorboard": "tensorboard"}.get(container, "launcher")
         return Reason("OOMKilled", text, f"raise `{key}.resources.limits.memory`, or {USE_LESS}", where)
-    cause = ended.get("reason") or "Error"
-    return Reason(
-        cause,
-        f"{before}container {container} ended with {exit_meaning(code)}",
-        remedy(ended.get("message", "")),
-        where,
-    )
+    cause, told = ended.get("reason") or "Error", ended.get("message", "")
+    how = f"cannot start: {_short(told)}" if cause == "StartError" else f"ended with {exit_meaning(code)}"
+    return Reason(cause, f"{before}container {container} {how}", remedy(told), where)
 
 
 def exit_meaning(code: int) -> str:
@@ -282,4 +278,6 @@ def _short(text: str) -> str:
     line = " ".join(text.split())
     line = re.sub(r"^(Back-off pulling image \"[^\"]*\": )?(ErrImagePull: )?", "", line)
     line = re.sub(r"^rpc error: code = \w+ desc = ", "", line)
+    line = re.sub(r"^.*unable to start container process: (error during container init: )?", "", line)
+    line = line.removesuffix(": unknown")
     return line if len(line) <= 300 else line[:299] + "…"

@@ -28,8 +28,9 @@ def test_a_run_has_no_limits_of_its_own(render):
     run = run_config(render())
     del run["run"]
     assert run == {
-        "name": "job", "workers": 1, "slots": 1, "port": 2222, "maxRestarts": 0, "countLostWorkers": True, "startTimeout": 600,
-        "deadline": 0, "stallTimeout": 0, "logdir": "", "interactive": False, "release": "Always", "elastic": {},
+        "name": "job", "stem": "job-worker", "workers": 1, "slots": 1, "port": 2222, "maxRestarts": 0, "countLostWorkers": True,
+        "startTimeout": 600, "gracePeriod": 30, "deadline": 0, "stallTimeout": 0, "logdir": "", "interactive": False,
+        "release": "Always", "elastic": {},
     }  # fmt: skip
 
 

@@ -11,12 +11,18 @@ class BatchError(Exception):
     """The batch cannot be shared among so many ranks; the text has the numbers."""
 
 
+def _number(config: dict, key: str):
+    # "auto" is for the training to fill in; what DeepSpeed refuses is left for it to refuse.
+    value = config.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
 def fits(config: dict, ranks: int) -> bool:
     """Tell whether `fit` has a configuration for so many ranks."""
-    total, micro = config.get(TOTAL), config.get(MICRO)
-    if not isinstance(total, int):
+    total, micro = _number(config, TOTAL), _number(config, MICRO)
+    if total is None:
         return True  # left out, or "auto": the batch follows the ranks, or the training computes it
-    return total % (ranks * (micro if isinstance(micro, int) else 1)) == 0
+    return total % (ranks * (micro or 1)) == 0
 
 
 def fit(config: dict, ranks: int) -> dict:
@@ -25,17 +31,17 @@ def fit(config: dict, ranks: int) -> dict:
     Without a micro batch DeepSpeed computes one from the accumulation, so that is left as it is. Raises BatchError with the numbers and
     the nearest numbers of ranks that fit.
     """
-    total, micro, steps = (config.get(key) for key in (TOTAL, MICRO, STEPS))
+    total, micro, steps = (_number(config, key) for key in (TOTAL, MICRO, STEPS))
     if not fits(config, ranks):
         good = [one for one in range(1, total + 1) if fits(config, one)]
         near = sorted(good, key=lambda one: abs(one - ranks))[:4]
-        share = f"{TOTAL} {total}" + (f" / {MICRO} {micro}" if isinstance(micro, int) else "")
+        share = f"{TOTAL} {total}" + (f" / {MICRO} {micro}" if micro else "")
         raise BatchError(
             f"{share} cannot be shared among {ranks} ranks; possible are {', '.join(map(str, sorted(near))) or 'none'}"
         )
-    if not isinstance(total, int) or not isinstance(steps, int):
+    if total is None or steps is None:
         return config
-    if isinstance(micro, int):
+    if micro:
         return {**config, STEPS: total // (micro * ranks)}
     if total % (ranks * steps):
         # The micro batch that DeepSpeed would compute is no whole number.

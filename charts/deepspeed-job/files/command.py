@@ -14,6 +14,8 @@ from common import FILES, find_programs
 
 # Time for the other ranks to end by themselves after one has failed. pdsh would wait for them for hours.
 TROUBLE_GRACE_SECONDS = 10
+# How long what a command leaves behind may go on, if that ended well.
+LEFTOVER_SECONDS = 5
 LAST_LINES = 200
 
 
@@ -102,6 +104,9 @@ class Command:
     def wait(self, spare: frozenset = frozenset()) -> int:
         """Wait for the end and return the exit code as a shell would. What it left behind is killed, but not the pids in `spare`."""
         code = self.process.wait()
+        if code == 0:
+            # mpirun does not wait for its ssh connections, and one that is cut is a failed rank.
+            processes.await_below(os.getpid(), LEFTOVER_SECONDS, spare)
         # The launcher is the first process of its container, so an orphan is below it too.
         processes.signal_below(os.getpid(), signal.SIGKILL, spare)
         for pump in self._pumps:

@@ -12,6 +12,8 @@ FILES = Path("/opt/deepspeed-job")
 JOB = Path("/job")
 SSH = JOB / "ssh"
 SOCKET = JOB / "sidecar.sock"
+# The pod's own name: with the node's network, the host name is the node's.
+POD_NAME = FILES / "pod-name"
 HOSTFILE = JOB / "hostfile"
 # The DeepSpeed configuration where it depends on the number of ranks; else it is beside run.json.
 CONFIG = JOB / "deepspeed.json"
@@ -36,7 +38,12 @@ def load_run() -> dict:
 def host_names(run: dict) -> list:
     """Return the DNS names of all workers that there may be, in rank order, short enough for the pods' search path."""
     most = run["elastic"]["max"] if run.get("elastic") else run["workers"]
-    return [f"{run['name']}-worker-{i}.{run['name']}" for i in range(most)]
+    return [host_name(run, i) for i in range(most)]
+
+
+def host_name(run: dict, index: int) -> str:
+    """Return the DNS name of one worker."""
+    return f"{run['stem']}-{index}.{run['name']}"
 
 
 def find_programs(names: list, role: str) -> dict:

@@ -9,28 +9,21 @@ import early  # noqa: F401, I001
 import os
 import shlex
 import signal
-import socket
 import sys
 import threading
 import time
 from datetime import datetime, timezone
 
 from command import Command, make_command
-from common import FILES, HOSTFILE, JOB, Refusal, finish, load_run, say
+from common import FILES, HOSTFILE, JOB, Refusal, finish, host_name, host_names, load_run, say
 from dns import await_name
 from limits import Limits
 from processes import end_below
 from verdict import explain_code, tail_of
 
-# Of the pod's 30 s; the rest is for the last words.
-GRACE_SECONDS = 25
+# Of the pod's grace period; the rest is for the ranks.
+LAST_WORDS_SECONDS = 5
 BIN = JOB / "bin"
-
-
-def host_names(host: str, run: dict) -> list:
-    """Return the DNS names of all workers in rank order, from the host name of any of them."""
-    stem = host.rpartition("-")[0]
-    return [f"{stem}-{i}.{run['name']}" for i in range(run["workers"])]
 
 
 def environment(own: dict) -> dict:
@@ -59,7 +52,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.run = load_run()
-        self.host = socket.gethostname()
+        self.host = host_name(self.run, int(os.environ["JOB_COMPLETION_INDEX"])).partition(".")[0]
         self.command = self.ending = None
         self.interruption = {}
         self.starting = False
@@ -74,7 +67,7 @@ class Worker:
 
     def work(self) -> dict:
         """Run the command to its end; return what is told of it."""
-        hosts = host_names(self.host, self.run)
+        hosts = host_names(self.run)
         first, limit = hosts[0], self.run["startTimeout"]
         deadline = self.limits.cap(time.monotonic() + limit)
         await_name(first, deadline)
@@ -133,7 +126,8 @@ class Worker:
     def end_command(self) -> None:
         """Pass the order on to each process, without waiting here."""
         if not self.ending:
-            self.ending = threading.Thread(target=end_below, args=[os.getpid(), GRACE_SECONDS], daemon=True)
+            grace = self.run["gracePeriod"] - LAST_WORDS_SECONDS
+            self.ending = threading.Thread(target=end_below, args=[os.getpid(), grace], daemon=True)
             self.ending.start()
 
 

@@ -22,7 +22,6 @@ from workers import Workers
 
 # Kept back from the pod's grace period, to gather what happened and to say it.
 LAST_WORDS_SECONDS = 5
-GRACE_SECONDS = 30
 # Until the ranks have been told.
 ORDER_SECONDS = 1
 
@@ -58,7 +57,9 @@ class Launcher:
     def environment(self) -> dict:
         """Return the command's environment: ours, with the shims `ssh` and `deepspeed` first on PATH."""
         path = f"{FILES}:{os.environ.get('PATH', os.defpath)}"
-        return {**os.environ, "PATH": path, "PDSH_RCMD_TYPE": "ssh", **self.workers.environment()}
+        # Above 64 workers, the first of them would log in to the others for OpenMPI, and only we have the ssh settings.
+        ours = {"OMPI_MCA_routed_radix": str(max(64, len(self.workers.members)))}
+        return {**ours, **os.environ, "PATH": path, "PDSH_RCMD_TYPE": "ssh", **self.workers.environment()}
 
     def attempt(self) -> dict:
         """Log in to every worker, run the command once and return its verdict."""
@@ -81,7 +82,7 @@ class Launcher:
         command, self.command = self.command, None
         if self.interruption:
             if self.interruption is not STOPPED:
-                self.workers.reports()  # they come when all ranks have ended
+                self.workers.reports(self.run["gracePeriod"])  # they come when all ranks have ended
             return {**self.interruption, "lastLines": list(command.last_lines)[-10:]}
         return judge(code, list(command.last_lines), self.workers.reports())
 
@@ -131,7 +132,8 @@ class Launcher:
         while True:
             result = self.try_once()
             if self.limits.deadline_passed() or not self.restarts.allows(result):
-                return result
+                # No end of its own: we were told to end during the change.
+                return {**result, **STOPPED} if result["reason"] == "Resized" else result
             pause = self.restarts.count(result, time.monotonic() - self.began, timestamp(time.time()))
             self.workers.roster.tell(phase="Restarting", **self.restarts.told())
             say(f"{result['message']}; {self.restarts.describe()}" + (f" in {pause} s" if pause else ""))
@@ -195,7 +197,7 @@ class Launcher:
         self.workers.stop()
         with contextlib.suppress(subprocess.TimeoutExpired):
             command.process.wait(ORDER_SECONDS)
-        command.end(GRACE_SECONDS - ORDER_SECONDS - LAST_WORDS_SECONDS)
+        command.end(self.run["gracePeriod"] - ORDER_SECONDS - LAST_WORDS_SECONDS)
 
     def stop(self) -> None:
         """Told to end: pass it on, and leave the rest of the grace period for the last words."""

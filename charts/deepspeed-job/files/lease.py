@@ -1,6 +1,7 @@
 """The Lease: whoever holds it drives the workers, so that two launchers never do. Its renewal is a heartbeat, and its annotations tell
 `dsjob status` how the run stands."""
 
+import http.client
 import json
 import threading
 import time
@@ -93,7 +94,7 @@ class Lease:
                     continue
                 lease["spec"]["renewTime"] = now()
                 self._put(lease)
-            except (ApiError, OSError) as error:
+            except (ApiError, OSError, http.client.HTTPException) as error:
                 if not self._ended.is_set():
                     say(f"the Lease is not renewed: {error}")
 

@@ -50,6 +50,13 @@ def signal_below(pid: int, number: int, spare: frozenset = frozenset()) -> bool:
     return bool(below)
 
 
+def await_below(pid: int, seconds: float, spare: frozenset = frozenset()) -> None:
+    """Wait until every process below `pid` has ended but those in `spare`, at most so long."""
+    until = time.monotonic() + seconds
+    while set(descendants(pid)) - spare and time.monotonic() < until:
+        time.sleep(0.05)
+
+
 def end_below(pid: int, grace: float) -> None:
     """End every process below `pid`: TERM, and KILL for those that are left after `grace` seconds."""
     until = time.monotonic() + grace

@@ -13,11 +13,8 @@ import time
 
 import processes
 import sessions
-from common import current_user
+from common import current_user, load_run
 
-# Time for ranks to end by themselves, perhaps with a last checkpoint, when they are told to or the connection is lost. A rank that waits
-# for another that is gone does not, and is killed then. The pod's grace period is a limit too.
-GRACE_SECONDS = 30
 ENDS = (signal.SIGHUP, signal.SIGTERM)
 
 
@@ -35,7 +32,7 @@ def run(command: str) -> int:
     """
     name = f"{time.time_ns()}-{os.getpid()}"
     facts = {"pid": os.getpid(), "startedAt": time.time()}
-    shell = current_user().pw_shell
+    shell, grace = current_user().pw_shell, load_run()["gracePeriod"]
     environment = {
         **sessions.load_environment(),
         **sessions.load_attempt(),
@@ -49,7 +46,8 @@ def run(command: str) -> int:
         # Once: the connection's end often follows the order to end.
         for number in ENDS:
             signal.signal(number, signal.SIG_IGN)
-        processes.end_below(os.getpid(), GRACE_SECONDS)
+        # A rank that waits for another that is gone does not end by itself, and is killed then.
+        processes.end_below(os.getpid(), grace)
 
     for number in ENDS:
         signal.signal(number, end)
@@ -85,7 +83,7 @@ def obey(order: dict, oom_kills_before: int) -> None:
         sessions.stop_all()
     else:
         # The launcher asks when its side has ended; what the lost connections ended here takes a moment.
-        sessions.settle(15)
+        sessions.settle(order["settle"])
         tell("report", sessions=sessions.records(), oomKills=sessions.oom_kills() - oom_kills_before)
 
 

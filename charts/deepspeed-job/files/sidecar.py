@@ -195,6 +195,7 @@ class Sidecar:
         """Do all that must be done before the launcher may connect to the workers."""
         try:
             current_user()
+            find_programs(["ssh", "ssh-keygen"], "launcher")
             held = self.lease.acquire()
             if not held:
                 self.replace_others()

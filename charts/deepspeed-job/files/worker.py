@@ -4,7 +4,6 @@ import early  # noqa: F401, I001
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ import sessions
 from common import (
     FILES,
     JOB,
+    POD_NAME,
     PYTHON,
     SSH,
     TERMINATION_LOG,
@@ -97,7 +97,7 @@ def main() -> int:
     """Serve the launcher; return the exit code of the container."""
     JOB.joinpath("worker").mkdir(exist_ok=True)
     run = load_run()
-    host = f"{socket.gethostname()}.{run['name']}"
+    host = f"{POD_NAME.read_text()}.{run['name']}"
     launcher = [KEY.read_bytes(), LAUNCHER_ADDRESS.read_text(), run["port"]]
     try:
         sshd = prepare(run)

@@ -18,7 +18,9 @@ PARALLEL = 64
 NAME_SECONDS = 10
 # How long an elastic run tries to log in to a worker that has reported: it may be gone since.
 ELASTIC_LOGIN_SECONDS = 10
-REPORT_SECONDS = 30
+ANSWER_SECONDS = 15
+# How long a worker waits, before it reports, for ranks whose connection was cut.
+SETTLE_SECONDS = 15
 
 
 class Workers:
@@ -141,14 +143,15 @@ class Workers:
         config = batch.fit(self.config, len(self.members) * self.run["slots"])
         if config:
             write_private(CONFIG, json.dumps(config, indent=2).encode())
-        for answer in self._ask("begin", environment=self.environment(), config=config).values():
+        begun = self._ask("begin", ANSWER_SECONDS, environment=self.environment(), config=config)
+        for answer in begun.values():
             if isinstance(answer, Exception):
                 raise answer
 
-    def _ask(self, word: str, **more: object) -> dict:
+    def _ask(self, word: str, seconds: float, **more: object) -> dict:
         with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
             links = [self.links[host] for host in self.members]
-            return dict(pool.map(lambda link: (link.host, link.ask(word, REPORT_SECONDS, **more)), links))
+            return dict(pool.map(lambda link: (link.host, link.ask(word, seconds, **more)), links))
 
     def pids(self) -> frozenset:
         """Return the process ids of the links."""
@@ -160,9 +163,9 @@ class Workers:
             with contextlib.suppress(OSError):
                 self.links[host].order("stop")
 
-    def reports(self) -> dict:
-        """Return the report of each member, or the Unreachable that came instead."""
-        return self._ask("report")
+    def reports(self, settle: float = SETTLE_SECONDS) -> dict:
+        """Return the report of each member, or the Unreachable that came instead; ranks that still end have `settle` seconds for it."""
+        return self._ask("report", settle + ANSWER_SECONDS, settle=settle)
 
     def part(self) -> None:
         """End the links."""

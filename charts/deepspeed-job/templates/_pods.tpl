@@ -21,11 +21,19 @@ imagePullSecrets: {{ toJson . }}
 {{- end }}
 {{- end }}
 
-{{/* Where launcher and workers may run. */}}
+{{/* Where launcher and workers may run, and which namespaces of the node they share. */}}
 {{- define "deepspeed-job.placement" -}}
 {{- $role := get .root.Values .role -}}
-{{- with .root.Values.scheduling.priorityClassName }}
+{{- $scheduling := .root.Values.scheduling -}}
+terminationGracePeriodSeconds: {{ int64 .root.Values.run.gracePeriod }}
+{{- with $scheduling.schedulerName }}
+schedulerName: {{ quote . }}
+{{- end }}
+{{- with $scheduling.priorityClassName }}
 priorityClassName: {{ quote . }}
+{{- end }}
+{{- with $scheduling.preemptionPolicy }}
+preemptionPolicy: {{ . }}
 {{- end }}
 {{- with $role.nodeSelector }}
 nodeSelector: {{ toJson . }}
@@ -33,6 +41,59 @@ nodeSelector: {{ toJson . }}
 {{- with $role.tolerations }}
 tolerations: {{ toJson . }}
 {{- end }}
+{{- with include "deepspeed-job.affinity" . | fromJson }}
+affinity: {{ toJson . }}
+{{- end }}
+{{- with $role.topologySpreadConstraints }}
+topologySpreadConstraints: {{ toJson . }}
+{{- end }}
+{{- if eq .role "workers" }}
+{{- with $role.serviceAccountName }}
+serviceAccountName: {{ quote . }}
+{{- end }}
+{{- with .root.Values.host }}
+{{- if .network }}
+hostNetwork: true
+dnsPolicy: ClusterFirstWithHostNet
+{{- end }}
+{{- if .ipc }}
+hostIPC: true
+{{- end }}
+{{- if .pid }}
+hostPID: true
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Affinity of a role as JSON: its own, and for the workers `scheduling.colocate`. */}}
+{{- define "deepspeed-job.affinity" -}}
+{{- $affinity := (get .root.Values .role).affinity | default dict -}}
+{{- if eq .role "workers" -}}
+{{- with .root.Values.scheduling.colocate -}}
+{{- $labels := include "deepspeed-job.selectorLabels" (dict "root" $.root "component" "worker") | fromYaml -}}
+{{- $term := dict "topologyKey" .topologyKey "labelSelector" (dict "matchLabels" $labels) -}}
+{{- if .required -}}
+{{- $affinity = merge (dict "podAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" (list $term))) $affinity -}}
+{{- else -}}
+{{- $weighted := dict "weight" 100 "podAffinityTerm" $term -}}
+{{- $affinity = merge (dict "podAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" (list $weighted))) $affinity -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{ toJson $affinity }}
+{{- end }}
+
+{{/* Annotations of a role's pods as JSON; call with (dict "root" $ "role" "workers"). */}}
+{{- define "deepspeed-job.podAnnotations" -}}
+{{- $annotations := (get .root.Values .role).annotations | default dict -}}
+{{- if eq .role "workers" -}}
+{{- with .root.Values.rdma -}}{{- $annotations = merge (dict) $annotations (.annotations | default dict) -}}{{- end -}}
+{{- with .root.Values.scheduling.gang -}}
+{{- if eq .type "volcano" -}}{{- $annotations = merge (dict "scheduling.k8s.io/group-name" $.root.Release.Name) $annotations -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{ toJson $annotations }}
 {{- end }}
 
 {{/* Image and security context of a container of the job. */}}
@@ -40,6 +101,18 @@ tolerations: {{ toJson . }}
 image: {{ include "deepspeed-job.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 securityContext: {{ toJson .Values.securityContext }}
+{{- end }}
+
+{{/* The same of a worker's container, which may have to lock memory for RDMA. */}}
+{{- define "deepspeed-job.workerContainerFields" -}}
+{{- $security := deepCopy .Values.securityContext -}}
+{{- if .Values.rdma -}}
+{{- $capabilities := $security.capabilities | default dict -}}
+{{- $_ := set $security "capabilities" (merge (dict "add" (append ($capabilities.add | default list) "IPC_LOCK" | uniq)) $capabilities) -}}
+{{- end -}}
+image: {{ include "deepspeed-job.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext: {{ toJson $security }}
 {{- end }}
 
 {{/* Environment of launcher and workers: the chart's own, then the user's, which wins. */}}
@@ -52,7 +125,10 @@ securityContext: {{ toJson .Values.securityContext }}
 {{- if $values.deepspeed.config }}{{ $_ := set $env "DEEPSPEED_CONFIG" (printf "%s/deepspeed.json" (ternary "/job" "/opt/deepspeed-job" (not (empty $values.elastic)))) }}{{ end -}}
 {{- /* An image made for GPUs asks for all of them, also where the pod has none. */}}
 {{- if or (eq .role "launcher") (not $values.accelerator.count) }}{{ $_ := set $env "NVIDIA_VISIBLE_DEVICES" "void" }}{{ end -}}
-{{- $env = mergeOverwrite $env $values.env -}}
+{{- $env = mergeOverwrite $env $values.env ((get $values .role).env | default dict) -}}
+{{- with $values.envFrom }}
+envFrom: {{ toJson . }}
+{{- end }}
 env:
 {{- range $name := keys $env | sortAlpha }}
 {{- $value := get $env $name }}
@@ -72,6 +148,11 @@ env:
 {{- with .root.Values.accelerator -}}
 {{- if and (eq $.role "workers") .count -}}
 {{- $resources = mergeOverwrite $resources (dict "limits" (dict .resource (int64 .count))) -}}
+{{- end -}}
+{{- end -}}
+{{- with .root.Values.rdma -}}
+{{- if eq $.role "workers" -}}
+{{- $resources = mergeOverwrite $resources (dict "limits" (dict .resource (int64 (.count | default 1)))) -}}
 {{- end -}}
 {{- end -}}
 {{ toJson $resources }}

@@ -10,6 +10,15 @@ Volumes and mounts: what every pod of the job has, and the user's data.
 {{- range (include "deepspeed-job.dataMounts" . | fromJsonArray) }}
 - {{ omit . "claim" | toJson }}
 {{- end }}
+{{- range $i, $host := .Values.hostPaths }}
+- {{ dict "name" (printf "host-%d" $i) "mountPath" $host.mountPath "readOnly" ($host.readOnly | default false) | toJson }}
+{{- end }}
+{{- range $i, $path := keys .Values.files | sortAlpha }}
+- {{ dict "name" "own-files" "mountPath" $path "subPath" (printf "file-%d" $i) "readOnly" true | toJson }}
+{{- end }}
+{{- range .Values.extraVolumeMounts }}
+- {{ toJson . }}
+{{- end }}
 {{- end }}
 
 {{/* Volumes that launcher and workers have. */}}
@@ -19,7 +28,17 @@ Volumes and mounts: what every pod of the job has, and the user's data.
     defaultMode: 0555
     sources:
       - configMap: {name: {{ .root.Release.Name }}-scripts}
-      - configMap: {name: {{ include "deepspeed-job.runConfigName" .root }}}
+      - configMap:
+          name: {{ include "deepspeed-job.runConfigName" .root }}
+          items:
+            - {key: run.json, path: run.json}
+            {{- if .root.Values.deepspeed.config }}
+            - {key: deepspeed.json, path: deepspeed.json}
+            {{- end }}
+      {{- if eq .role "workers" }}
+      # A host name may be the node's.
+      - downwardAPI: {items: [{path: pod-name, fieldRef: {fieldPath: metadata.name}}]}
+      {{- end }}
       {{- if and (eq .role "workers") (eq .root.Values.mode "launcher") }}
       # Named and not optional: a worker is held until the key and the launcher's address exist.
       - secret:
@@ -34,6 +53,24 @@ Volumes and mounts: what every pod of the job has, and the user's data.
 - {name: shm, emptyDir: {medium: Memory, sizeLimit: {{ .root.Values.shm.size }}}}
 {{- range $name, $claim := (include "deepspeed-job.claims" .root | fromJson) }}
 - {name: {{ $name }}, persistentVolumeClaim: {claimName: {{ $claim }}}}
+{{- end }}
+{{- range $i, $host := .root.Values.hostPaths }}
+- {{ dict "name" (printf "host-%d" $i) "hostPath" (pick $host "path" "type") | toJson }}
+{{- end }}
+{{- with .root.Values.files }}
+- name: own-files
+  configMap:
+    name: {{ include "deepspeed-job.runConfigName" $.root }}
+    defaultMode: 0444
+    items:
+      {{- range $i, $path := keys . | sortAlpha }}
+      {{- $file := get $.root.Values.files $path }}
+      {{- $executable := and (kindIs "map" $file) $file.executable }}
+      - {key: file-{{ $i }}, path: file-{{ $i }}, mode: {{ ternary 0555 0444 (not (empty $executable)) }}}
+      {{- end }}
+{{- end }}
+{{- range .root.Values.extraVolumes }}
+- {{ toJson . }}
 {{- end }}
 {{- end }}
 

@@ -89,7 +89,7 @@ class FakeWorkers:
         self.stopped += 1
         self.on_stop()
 
-    def reports(self):
+    def reports(self, settle=15):
         self.reported += 1
         self.on_report()
         calm = {"sessions": [], "oomKills": 0}

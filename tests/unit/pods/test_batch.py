@@ -137,3 +137,9 @@ def test_the_equation_holds_whenever_it_fits_and_the_batch_stays():
 )
 def test_the_largest_number_of_workers_that_can_share_the_batch(given, slots, most, least, count):
     assert workers_that_fit(given, slots, most, least) == count
+
+
+@pytest.mark.parametrize("key", [TOTAL, MICRO, STEPS])
+@pytest.mark.parametrize("value", [0, -1, True, "8"])
+def test_what_is_no_number_of_samples_is_left_for_deepspeed_to_refuse(key, value):
+    assert fit({TOTAL: 8, MICRO: 2, STEPS: 4, key: value}, 2).get(key) is not None

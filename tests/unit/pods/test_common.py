@@ -59,7 +59,7 @@ def test_a_long_message_is_cut(last_words, letter):
 
 
 def test_the_names_of_all_workers_that_there_may_be():
-    run = {"name": "job", "workers": 2}
+    run = {"name": "job", "stem": "job-worker", "workers": 2}
     assert host_names(run) == ["job-worker-0.job", "job-worker-1.job"]
     assert host_names({**run, "elastic": {}}) == host_names(run)
     assert len(host_names({**run, "elastic": {"min": 1, "max": 4, "patience": 60}})) == 4

@@ -13,8 +13,16 @@ import pytest
 from command import Command
 from common import Refusal
 
-LIMITS = {"deadline": 0, "stallTimeout": 0, "logdir": ""}
-RUN = {"name": "job", "workers": 2, "slots": 2, "startTimeout": 600, **LIMITS, "run": {"command": "true"}}
+LIMITS = {"gracePeriod": 30, "deadline": 0, "stallTimeout": 0, "logdir": ""}
+RUN = {
+    "name": "job",
+    "stem": "job-worker-1a2b3c4d",
+    "workers": 2,
+    "slots": 2,
+    "startTimeout": 600,
+    **LIMITS,
+    "run": {"command": "true"},
+}
 ENVIRONMENT = {"NODE_RANK": "1", "MASTER_ADDR": "job-worker-1a2b3c4d-0.job", "MASTER_PORT": "29500"}
 FILES = Path(pernode.__file__).parent
 
@@ -118,7 +126,7 @@ def test_the_image_without_deepspeed():
 
 
 def test_worker_0_is_found_by_any_workers_host_name():
-    names = direct.host_names("my-job-worker-1a2b3c4d-12", {"name": "my-job", "workers": 2})
+    names = direct.host_names({"name": "my-job", "stem": "my-job-worker-1a2b3c4d", "workers": 2})
     assert names == ["my-job-worker-1a2b3c4d-0.my-job", "my-job-worker-1a2b3c4d-1.my-job"]
 
 

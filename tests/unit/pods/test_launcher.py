@@ -24,7 +24,8 @@ from waiting import wait_for
 FILES = Path(launcher.__file__).parent
 TESTS = Path(__file__).parent
 RUN = {
-    "name": "job", "workers": 2, "slots": 1, "port": 2222, "maxRestarts": 0, "countLostWorkers": True, "startTimeout": 60, "deadline": 0,
+    "name": "job", "stem": "job-worker", "workers": 2, "slots": 1, "port": 2222, "maxRestarts": 0, "countLostWorkers": True,
+    "startTimeout": 60, "gracePeriod": 30, "deadline": 0,
     "stallTimeout": 0, "logdir": "", "interactive": False, "release": "Always", "elastic": {}, "run": {"command": "true"},
 }  # fmt: skip
 ELASTIC = {"min": 1, "max": 4, "patience": 3600}
@@ -305,16 +306,16 @@ def test_a_scale_that_changed_before_the_command_ran_is_followed(life):
 
 
 @pytest.mark.parametrize(
-    ("asked_for", "there"),
+    ("asked_for", "there", "fit"),
     [
-        (TWO, TWO),
-        (THREE, TWO),  # the third has not come, or it cannot be used
-        (HOSTS, THREE),  # and no more than two can share the batch
+        (TWO, TWO, 4),
+        (THREE, TWO, 4),  # the third has not come, or it cannot be used
+        (HOSTS, THREE, 2),  # and no more than two can share the batch
     ],
 )
-def test_a_number_that_stays_needs_no_restart(life, monkeypatch, asked_for, there):
-    monkeypatch.setattr(FakeWorkers, "count_that_fits", lambda self, present: min(present, 2))
-    one = life("echo up; sleep 0.5", elastic={**ELASTIC, "patience": 0}).start()
+def test_a_number_that_stays_needs_no_restart(life, monkeypatch, asked_for, there, fit):
+    monkeypatch.setattr(FakeWorkers, "count_that_fits", lambda self, present: min(present, fit))
+    one = life("echo up; sleep 0.3", elastic={**ELASTIC, "patience": 0}).start()
     one.until_it_says("up")
     one.workers.roster.asked_for, one.workers.there = asked_for, there
     one.workers.on_changed()
@@ -457,6 +458,19 @@ def test_told_to_end_the_ranks_hear_it_first_and_nothing_is_started_again(life):
     verdict = one.end()
     assert (verdict["reason"], verdict["exitCode"]) == ("Stopped", 143), "whatever the command ends with"
     assert verdict["lastLines"] == ["up", "told"]
+    assert one.workers.attempts == 1
+
+
+def test_told_to_end_while_the_number_of_workers_changes_it_was_stopped(life):
+    one = life(
+        "echo up; trap 'sleep 0.3; exit 0' TERM; sleep 60 & wait", come=(THREE, TWO), elastic=ELASTIC
+    ).start()
+    one.until_it_says("up")
+    one.workers.roster.asked_for = TWO
+    one.workers.on_changed()
+    one.launcher.stop()
+    verdict = one.end()
+    assert (verdict["reason"], verdict["exitCode"]) == ("Stopped", 143)
     assert one.workers.attempts == 1
 
 

@@ -71,6 +71,20 @@ def test_a_growing_event_file_keeps_a_silent_command_alive(tmp_path):
     assert time.monotonic() >= began + 0.9, "the file had grown until then"
 
 
+def test_the_time_counts_from_the_last_growth(tmp_path):
+    began, written = time.monotonic(), []
+
+    def last_output():
+        if not written and time.monotonic() >= began + 0.2:  # when it looks at the files for the first time
+            (tmp_path / "events.out.tfevents.1").write_text("step\n")
+            written.append(time.monotonic())
+        return began
+
+    _, verdicts = limits(last_output, stallTimeout=0.4, logdir=str(tmp_path))
+    assert verdicts.get(timeout=10)["reason"] == "Stalled"
+    assert time.monotonic() >= written[0] + 0.4
+
+
 def test_event_files_of_an_earlier_run_keep_nothing_alive(tmp_path):
     (tmp_path / "events.out.tfevents.1").write_text("step\n")
     began = time.monotonic()

@@ -16,7 +16,7 @@ FILES = Path(session.__file__).parent
 # A race is made certain by a patch: the signal comes at a certain point of the program.
 PROGRAM = """\
 import pathlib, sys, common
-common.JOB = pathlib.Path(sys.argv[1])
+common.JOB = common.FILES = pathlib.Path(sys.argv[1])
 common.CONFIG = common.JOB / "deepspeed.json"
 import os, signal, subprocess, sessions, session
 {patch}
@@ -50,6 +50,7 @@ session.listen_to_ends = told
 @pytest.fixture
 def job(tmp_path):
     (tmp_path / "worker").mkdir()
+    (tmp_path / "run.json").write_text('{"gracePeriod": 30}')
     (tmp_path / "worker" / "environment").write_bytes(f"PATH={os.environ['PATH']}\0OF_THE_POD=a b".encode())
     return tmp_path
 
@@ -202,7 +203,7 @@ def test_the_launchers_session_tells_what_ends_and_obeys(start, job):
     order(watch, "stop")
     running.communicate(timeout=30)
     assert event(watch)["event"] == "ended"
-    order(watch, "report")
+    order(watch, "report", settle=15)
     report = event(watch)
     assert [one["exitCode"] for one in report["sessions"]] == [0, 3, 0]
     assert report["oomKills"] == 0
@@ -217,7 +218,7 @@ def test_a_new_attempt_knows_nothing_of_the_one_before_and_ends_what_it_left(sta
     watch = start("@watch")
     assert event(watch) == {"event": "ready"}
     left.wait(30)
-    order(watch, "report")
+    order(watch, "report", settle=15)
     assert event(watch)["sessions"] == []
 
 
@@ -226,5 +227,5 @@ def test_a_pod_that_is_told_to_end_says_so_once(start, job):
     assert event(watch) == {"event": "ready"}
     (job / "worker" / "leaving").touch()
     assert event(watch) == {"event": "leaving"}
-    order(watch, "report")
+    order(watch, "report", settle=15)
     assert event(watch)["event"] == "report"

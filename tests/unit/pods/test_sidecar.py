@@ -9,7 +9,14 @@ from cluster_fakes import FakeApi
 from sidecar import Sidecar, has_other_workers, keeps_workers, make_key
 from waiting import wait_for
 
-RUN = {"name": "job", "workers": 2, "port": 2222, "startTimeout": 60, "release": "Always"}
+RUN = {
+    "name": "job",
+    "stem": "job-worker",
+    "workers": 2,
+    "port": 2222,
+    "startTimeout": 60,
+    "release": "Always",
+}
 SCALE = "/apis/apps/v1/namespaces/{ns}/statefulsets/job-worker/scale"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases/job"
 

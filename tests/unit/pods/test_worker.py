@@ -21,6 +21,7 @@ import json, os, pathlib, sys
 import common
 common.JOB = folder = pathlib.Path(sys.argv[1])
 common.FILES, common.TERMINATION_LOG = folder, folder / "told"
+common.POD_NAME = folder / "pod-name"
 import worker
 def prepare(run):
     if sys.argv[2]:
@@ -40,6 +41,7 @@ def launcher(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(run))
     (tmp_path / "ssh-privatekey").write_text("key")
     (tmp_path / "launcher").write_text("127.0.0.1")
+    (tmp_path / "pod-name").write_text("job-worker-1")
     yield server
     server.close()
 
@@ -71,14 +73,14 @@ def heard(server, answer=b"ok\n"):
 
 def test_a_worker_reports_when_it_runs(launcher, start):
     running = start()
-    assert heard(launcher) == (f"{socket.gethostname()}.job", "")
+    assert heard(launcher) == ("job-worker-1.job", "")
     assert running.poll() is None
 
 
 def test_a_worker_that_cannot_serve_says_why_to_the_launcher_and_to_kubernetes(launcher, start, tmp_path):
     """It does not mend itself, so the run need not wait for its time to start."""
     running = start("the image of the worker lacks sshd")
-    assert heard(launcher) == (f"{socket.gethostname()}.job", "the image of the worker lacks sshd")
+    assert heard(launcher) == ("job-worker-1.job", "the image of the worker lacks sshd")
     assert running.wait(10) == 1
     assert (tmp_path / "told").read_text() == "the image of the worker lacks sshd"
 

@@ -15,7 +15,7 @@ from link import Unreachable
 from waiting import soon, wait_for
 from workers import Workers
 
-RUN = {"name": "job", "workers": 3, "slots": 2}
+RUN = {"name": "job", "stem": "job-worker", "workers": 3, "slots": 2}
 ELASTIC = {"min": 1, "max": 4, "patience": 0.3}
 HOSTS = [f"job-worker-{i}.job" for i in range(4)]
 
@@ -206,7 +206,9 @@ def test_one_that_has_reported_but_cannot_be_used_is_gone_on_without(group):
     group.make(elastic={})
     FakeLink.broken.add(HOSTS[1])
     group.report(0, 1, 2)
+    began = time.monotonic()
     assert group.greet().get(timeout=10) == [HOSTS[0], HOSTS[2]]
+    assert time.monotonic() >= began + ELASTIC["patience"]
 
 
 def test_one_that_cannot_be_used_is_not_counted_on_until_it_reports_anew(group):
