@@ -75,7 +75,7 @@ def test_an_elastic_run_trains_on_with_another_number_of_ranks(namespace, tmp_pa
     config = {"train_batch_size": 48, "train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 2}
     job_values = values("elastic", workers=3)
     job_values["deepspeed"]["config"].update(config)
-    job_values["elastic"] = {"min": 1, "max": 3, "patience": 5}
+    job_values["elastic"] = {"min": 1, "max": 3, "patience": 20}
     job.install(tmp_path, **job_values)
     wait_for(lambda: last_step(job) >= 15, 120, job.describe)
     namespace.dsjob("scale", "job", "2")

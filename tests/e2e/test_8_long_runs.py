@@ -34,8 +34,8 @@ def test_a_deadline_ends_the_run_with_time_for_a_last_checkpoint(job, tmp_path, 
     command = f'python3 -uc "{code}"'
     if mode == "launcher":
         command = on_all(command)
-    job.install(tmp_path, mode=mode, workers={"count": 2}, run={"command": command, "deadline": 12})
-    assert job.wait_ended(60) == "Failed"
+    job.install(tmp_path, mode=mode, workers={"count": 2}, run={"command": command, "deadline": 15})
+    assert job.wait_ended(120) == "Failed"
     assert "DeadlineExceeded" in job.namespace.dsjob("status", "job")
     if mode == "launcher":
         job.wait_released()

@@ -16,14 +16,14 @@ COMMAND = (
 CONFIG = {"train_batch_size": 24, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4}
 
 
-def install(job, tmp_path, count=3, least=1, most=4, patience=5, **values):
+def install(job, tmp_path, count=3, least=1, most=4, patience=20, **values):
     elastic = {"min": least, "max": most, "patience": patience, **values.pop("elastic", {})}
     job.install(
         tmp_path,
         workers={"count": count},
         elastic=elastic,
         deepspeed={"config": CONFIG},
-        run={"command": COMMAND, "startTimeout": 60, **values.pop("run", {})},
+        run={"command": COMMAND, "startTimeout": 120, **values.pop("run", {})},
         **values,
     )
 
@@ -37,7 +37,7 @@ def attempts(job):
     return [(int(workers), int(steps)) for _, workers, _, steps in lines]
 
 
-def wait_attempts(job, *wanted, seconds=90):
+def wait_attempts(job, *wanted, seconds=120):
     wait_for(
         lambda: attempts(job) == list(wanted),
         seconds,
@@ -88,13 +88,13 @@ def test_it_goes_on_without_a_worker_that_cannot_come_back_and_grows_again_when_
     hosts = re.findall(r"attempt (\S+) ", job.log())
     assert hosts[-1] == "job-worker-0.job,job-worker-2.job"
     job.namespace.kubectl("delete", "resourcequota", "none")
-    wait_attempts(job, (3, 4), (2, 6), (3, 4), seconds=150)
+    wait_attempts(job, (3, 4), (2, 6), (3, 4), seconds=180)
     assert job.condition() is None
     job.namespace.dsjob("down", "job")
 
 
 def test_fewer_than_min_end_the_run_with_the_reason(job, tmp_path):
-    install(job, tmp_path, count=2, least=2, run={"startTimeout": 10})
+    install(job, tmp_path, count=2, least=2, run={"startTimeout": 25})
     wait_attempts(job, (2, 6))
     job.namespace.kubectl("scale", "statefulset", "job-worker", "--replicas=1")
     assert job.wait_ended(90) == "Failed"
