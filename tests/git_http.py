@@ -1,11 +1,13 @@
-"""A Git server over HTTP for the tests, here and in a pod: python3 git_http.py FOLDER PORT [USER:PASSWORD] [--dumb]
+"""A Git server over HTTP for the tests, here and in a pod: python3 git_http.py FOLDER PORT [USER:PASSWORD] [--dumb] [--tls=FILE]
 
-It prints its port, and then each request's path. With --dumb it only gives files, as a plain web server does.
+It prints its port, and then each request's path. With --dumb it only gives files, as a plain web server does. The file of --tls has a
+certificate and its key.
 """
 
 import base64
 import http.server
 import os
+import ssl
 import subprocess
 import sys
 
@@ -74,11 +76,15 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 def main():
     """Serve until killed."""
-    arguments = [one for one in sys.argv[1:] if one != "--dumb"]
+    arguments = [one for one in sys.argv[1:] if not one.startswith("--")]
     Handler.folder, Handler.dumb = arguments[0], "--dumb" in sys.argv
     Handler.login = (arguments[2:] or [""])[0]
     os.chdir(Handler.folder)
     server = http.server.ThreadingHTTPServer(("", int(arguments[1])), Handler)
+    for file in [one[6:] for one in sys.argv if one.startswith("--tls=")]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(file)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     print(server.server_port, flush=True)
     server.serve_forever()
 

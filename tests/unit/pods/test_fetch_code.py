@@ -306,6 +306,25 @@ def test_a_web_server_that_knows_no_git(repository, pod, serve):
     assert pod.commit() == first
 
 
+def test_a_certificate_of_ones_own(repository, pod, serve, tmp_path):
+    key, certificate = tmp_path / "key.pem", tmp_path / "ca.crt"
+    subject = ["-subj", "/CN=git", "-addext", "subjectAltName=IP:127.0.0.1"]
+    argv = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *subject]
+    subprocess.run([*argv, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    (tmp_path / "both.pem").write_text(key.read_text() + certificate.read_text())
+    address = serve(LOGIN, f"--tls={tmp_path}/both.pem").replace("http:", "https:") + "/train.git"
+    login = dict(zip(("username", "password"), LOGIN.split(":"), strict=True))
+    pod.secret = login
+    pod.reset()
+    pod.fetch(address, code=1)
+    assert "certificate" in pod.told()
+    assert "`ca.crt`" in pod.told()
+    pod.secret = {**login, "ca.crt": certificate.read_text()}
+    pod.reset()
+    pod.fetch(address)
+    assert pod.commit() == repository.commits[0]
+
+
 def test_what_a_repository_refuses_is_said_in_one_line(repository, pod, serve):
     address = serve(LOGIN)
     cases = (
