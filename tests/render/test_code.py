@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from rendering import RenderError, merged
+from rendering import CHART, RenderError, merged
 from test_long_runs import run_hash
 from test_objects import RESTRICTED
 from test_values import NASTY, as_in_the_container, env_of, run_config, run_config_map
@@ -240,6 +240,11 @@ def test_another_code_is_another_run(render):
     hashes = [run_hash(render())] + [run_hash(render(git(**change))) for change in changes]
     hashes.append(run_hash(render(merged(GIT, {"code": {"image": "x"}}))))
     assert len(set(hashes)) == len(hashes)
+
+
+def test_the_example_is_valid(render):
+    found = pods(render((CHART.parents[1] / "values" / "code-from-git.yaml").read_text()))
+    assert settings(found["worker"])["CODE_REF"] == "main"
 
 
 def test_what_programs_read_of_a_run_is_the_same(render):
