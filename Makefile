@@ -35,6 +35,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 
 .PHONY: unit
 unit: setup ## tests without a cluster
+	@command -v rsync >/dev/null || hack/apt rsync
 	@$(PY) -m pytest -q tests/unit
 
 .PHONY: render

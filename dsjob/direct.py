@@ -88,7 +88,9 @@ def workers_part(state: JobState, job: Object, workers: Sequence[Object], events
     elif state.phase is Phase.FAILED:
         failed = culprit(workers)
         if failed is None:
-            part.reasons = [lost_pod_reason(state, job)]
+            # One that could not fetch its code never ran the command.
+            found = [reason for pod in workers for reason in why.pod_reasons(pod, events)]
+            part.reasons = grouped(found) or [lost_pod_reason(state, job)]
             part.state = "failed"
         else:
             part.reasons = why.pod_reasons(failed, events)

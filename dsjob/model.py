@@ -61,7 +61,7 @@ def unsettled(objects: Objects) -> bool:
 
 @dataclass
 class Part:
-    """A line of the tree: launcher, workers, volumes, tensorboard. Notes are what is good to know, but no fault."""
+    """A line of the tree: launcher, workers, code, volumes, tensorboard. Notes are what is good to know, but no fault."""
 
     role: str
     name: str
@@ -84,7 +84,7 @@ class Pods:
 class JobState:
     """All that dsjob knows of a job. In mode direct, `launcher` is the pod whose log stands for the run's.
 
-    `members` are the workers that take part in the present attempt, `causes` those of the last restarts.
+    `members` are the workers that take part in the present attempt, `causes` those of the last restarts, `commit` is that of code from Git.
     """
 
     name: str
@@ -102,6 +102,7 @@ class JobState:
     interactive: bool = False
     restarts: int = 0
     causes: list[str] = field(default_factory=list)
+    commit: str = ""
     accelerator: str = ""
     accelerators: int = 0
     exit_code: int | None = None

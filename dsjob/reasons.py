@@ -111,6 +111,7 @@ USE_LESS = "use less (a smaller micro batch, a higher ZeRO stage)"
 
 _IMAGE = {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ImageInspectError", "ErrImageNeverPull"}
 _CONFIG = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError"}
+_OWN_KEYS = re.compile(r"non-existent secret key: (ssh-privatekey|launcher|commit)")
 _VOLUME = ("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox")
 _SIGNALS = {
     1: "SIGHUP",
@@ -162,8 +163,8 @@ def _pod(pod: Object, events: Sequence[Object]) -> Iterator[Reason]:
     if status.get("phase") == "Pending":
         for event in newest_first(events):
             text = event.get("message", "")
-            # The ssh key is written by the launcher once it runs: a worker that waits for it is not at fault.
-            if event.get("reason") in _VOLUME and "non-existent secret key: ssh-privatekey" not in text:
+            # They are written by the launcher once it runs: a worker that waits for them is not at fault.
+            if event.get("reason") in _VOLUME and not _OWN_KEYS.search(text):
                 yield Reason(event["reason"], _short(text), remedy(text), where)
                 break
 
@@ -195,9 +196,12 @@ def ended_reason(pod: Object, container: str, ended: Object, where: str, before:
     if ended.get("reason") == "OOMKilled":
         limit = _spec(pod, container).get("resources", {}).get("limits", {}).get("memory", "")
         text = f"{before}killed for using more memory than its limit" + (f" of {limit}" if limit else "")
-        key = {"worker": "workers", "tensorboard": "tensorboard"}.get(container, "launcher")
-        return Reason("OOMKilled", text, f"raise `{key}.resources.limits.memory`, or {USE_LESS}", where)
+        key = {"worker": "workers", "tensorboard": "tensorboard", "code": "code"}.get(container, "launcher")
+        less = "" if key == "code" else f", or {USE_LESS}"
+        return Reason("OOMKilled", text, f"raise `{key}.resources.limits.memory`{less}", where)
     cause, told = ended.get("reason") or "Error", ended.get("message", "")
+    if container == "code" and cause == "Error" and told:  # it says itself what is wrong, and what helps
+        return Reason("CodeNotFetched", before + told, "", where)
     how = f"cannot start: {_short(told)}" if cause == "StartError" else f"ended with {exit_meaning(code)}"
     return Reason(cause, f"{before}container {container} {how}", remedy(told), where)
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from dsjob import direct, lease
 from dsjob import reasons as why
+from dsjob.code import code_part
 from dsjob.kube import (
     COMPONENT,
     INSTANCE,
@@ -81,6 +82,7 @@ def describe(name: str, namespace: str, objects: Objects, now: float) -> JobStat
             launcher_part(state, job, launcher, own.events),
             workers_part(state, job, stateful, workers, own.events),
         ]
+    state.parts += code_part(state, job, [pod for pod in (launcher, *workers) if pod])
     state.parts += volume_parts(job, stateful, own, "claims" in objects.denied)
     state.parts += [board_part(one, own) for one in own.deployments]
     if state.phase is Phase.STARTING and any(part.reasons for part in state.hosts):

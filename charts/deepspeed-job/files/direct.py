@@ -14,6 +14,7 @@ import threading
 import time
 from datetime import datetime, timezone
 
+import fetched
 from command import Command, make_command
 from common import FILES, HOSTFILE, JOB, Refusal, finish, host_name, host_names, load_run, say
 from dns import await_name
@@ -133,6 +134,7 @@ class Worker:
 
 def main() -> int:
     """Run this worker's part; return the exit code of the container."""
+    fetched.say_commit()
     worker = Worker()
     signal.signal(signal.SIGTERM, worker.stop)
     try:

@@ -12,6 +12,7 @@ import threading
 import time
 from datetime import datetime, timezone
 
+import fetched
 from command import Command, make_command
 from common import FILES, Refusal, finish, load_run, say
 from limits import Limits
@@ -217,6 +218,7 @@ class Launcher:
 
 def main() -> int:
     """Run the job; return the exit code of the container."""
+    fetched.say_commit()
     launcher = Launcher()
     # Not in the handler itself: it runs in the main thread, which may hold the lock that it would wait for.
     told, tell = os.pipe()

@@ -20,6 +20,8 @@ def obstacle_of(pod: dict) -> str:
         if ended and ended.get("exitCode") != 0:
             told = ended.get("message") or f"{ended.get('reason', '')}, exit code {ended.get('exitCode')}"
             return f"its container {container['name']} ended: {told.strip()}"[:KEPT]
+        if container["name"] == "code" and "running" in container.get("state", {}):
+            return "it fetches the code"
         if waiting:
             reason, message = waiting.get("reason", ""), waiting.get("message", "")
             if reason in ("ContainerCreating", "PodInitializing"):

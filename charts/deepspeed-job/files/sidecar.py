@@ -20,6 +20,7 @@ import threading
 import time
 from pathlib import Path
 
+import fetched
 import rollcall
 from common import SOCKET, SSH, Refusal, current_user, find_programs, host_names, load_run, say, write_private
 from kubeapi import Api, ApiError
@@ -75,15 +76,18 @@ class Sidecar:
         self.events_lock = threading.Lock()
         self.events = []
         self.link = None
+        self.commit = ""
 
     def provide_key(self) -> bytes:
         """Put the key into /job/ssh and return it: the Secret's, or a new one that is stored there first.
 
-        The Secret also gets our pod's address, to which workers report. They mount both, so none runs before.
+        The Secret also gets our pod's address, to which workers report, and the commit of their code. They mount all, so none runs before.
         """
         secret = self.api.call("GET", self.key_path)
         key = base64.b64decode((secret.get("data") or {}).get("ssh-privatekey", ""))
         data = {"launcher": base64.b64encode(os.environ["POD_IP"].encode()).decode()}
+        if self.commit:
+            data["commit"] = fetched.for_workers(self.commit)
         if key:
             self.api.call("PATCH", self.secret_path, {"data": data})
         else:
@@ -112,10 +116,18 @@ class Sidecar:
 
     def replace_others(self) -> None:
         """Remove workers that are not this launcher's."""
-        if has_other_workers(self.api.call("GET", self.set_path)):
+        found = self.api.call("GET", self.set_path)
+        if has_other_workers(found) or (found.get("status", {}).get("replicas") and self.has_other_commit()):
             say("replacing the workers of an earlier run")
             self.scale(0)
             self.watch_until(lambda found: not found.get("status", {}).get("replicas"))
+
+    def has_other_commit(self) -> bool:
+        """Tell whether a worker that is about to run may have the commit of another Job with our values."""
+        if not fetched.JOB_UID:
+            return False
+        data = self.api.call("GET", self.secret_path).get("data") or {}
+        return fetched.is_of_other_job(data.get("commit", ""))
 
     def release(self) -> None:
         """Free the workers, then the Lease. During an uninstall the objects or our rights may be gone: then so are the workers."""
@@ -199,6 +211,10 @@ class Sidecar:
             held = self.lease.acquire()
             if not held:
                 self.replace_others()
+            # Before the workers, which need the same, and which would hold their devices for nothing if it cannot be had.
+            self.commit = fetched.await_commit(self.ending)
+            if self.commit:
+                self.lease.tell(commit=self.commit)
             key = self.provide_key()
             self.tell(event="key")
             rollcall.listen(self.run["port"], key, self.hear)
@@ -225,8 +241,9 @@ class Sidecar:
         server = socket.socket(socket.AF_UNIX)
         server.bind(str(SOCKET))
         server.listen()
-        server.settimeout(self.run["startTimeout"])
         threading.Thread(target=self.prepare, daemon=True).start()
+        fetched.await_commit(self.ending)
+        server.settimeout(self.run["startTimeout"])
         try:
             link = server.accept()[0]
             link.settimeout(None)

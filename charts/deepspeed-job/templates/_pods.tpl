@@ -125,6 +125,8 @@ securityContext: {{ toJson $security }}
 {{- if $values.deepspeed.config }}{{ $_ := set $env "DEEPSPEED_CONFIG" (printf "%s/deepspeed.json" (ternary "/job" "/opt/deepspeed-job" (not (empty $values.elastic)))) }}{{ end -}}
 {{- /* An image made for GPUs asks for all of them, also where the pod has none. */}}
 {{- if or (eq .role "launcher") (not $values.accelerator.count) }}{{ $_ := set $env "NVIDIA_VISIBLE_DEVICES" "void" }}{{ end -}}
+{{- /* The volume is root's, in which Git would not work. */}}
+{{- if $values.code }}{{ $_ := merge $env (dict "GIT_CONFIG_COUNT" "1" "GIT_CONFIG_KEY_0" "safe.directory" "GIT_CONFIG_VALUE_0" "*") }}{{ end -}}
 {{- $env = mergeOverwrite $env $values.env ((get $values .role).env | default dict) -}}
 {{- with $values.envFrom }}
 envFrom: {{ toJson . }}

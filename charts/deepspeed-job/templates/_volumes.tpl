@@ -7,6 +7,7 @@ Volumes and mounts: what every pod of the job has, and the user's data.
 - {name: files, mountPath: /opt/deepspeed-job, readOnly: true}
 - {name: job, mountPath: /job}
 - {name: shm, mountPath: /dev/shm}
+{{- with include "deepspeed-job.codeMounts" . }}{{ . | nindent 0 }}{{ end }}
 {{- range (include "deepspeed-job.dataMounts" . | fromJsonArray) }}
 - {{ omit . "claim" | toJson }}
 {{- end }}
@@ -51,6 +52,7 @@ Volumes and mounts: what every pod of the job has, and the user's data.
 # What a pod makes for itself: keys, hostfile, ssh settings. In memory, since a key is among it.
 - {name: job, emptyDir: {medium: Memory}}
 - {name: shm, emptyDir: {medium: Memory, sizeLimit: {{ .root.Values.shm.size }}}}
+{{- with include "deepspeed-job.codeVolumes" . }}{{ . | nindent 0 }}{{ end }}
 {{- range $name, $claim := (include "deepspeed-job.claims" .root | fromJson) }}
 - {name: {{ $name }}, persistentVolumeClaim: {claimName: {{ $claim }}}}
 {{- end }}

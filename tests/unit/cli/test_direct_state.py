@@ -66,6 +66,15 @@ def state_of(*things: Object, events: Any = ()) -> JobState:
     return state
 
 
+def test_a_worker_without_its_code_is_why_the_run_failed() -> None:
+    told = "there is no commit 1 in https://git.example.com/x.git"
+    pods = [worker(0, "Failed", waiting("worker", "PodInitializing")), worker(1)]
+    pods[0]["status"]["initContainerStatuses"] = [ended("code", 1, told=told)]
+    state = state_of(direct_job(condition("Failed", reason="BackoffLimitExceeded")), *pods)
+    assert (state.phase.value, state.message) == ("Failed", told)
+    assert [one.cause for one in state.reasons] == ["CodeNotFetched"]
+
+
 FAILED = condition("Failed", reason="PodFailurePolicy", message="Container worker failed with exit code 3")
 _job = direct_job()
 _drained = (condition("PodScheduled"), condition("DisruptionTarget", reason="EvictionByEvictionAPI"))

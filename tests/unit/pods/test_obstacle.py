@@ -47,6 +47,21 @@ def test_a_container_that_is_being_made(reason):
     assert obstacle_of(found) == "its image is pulled, or its volumes are mounted"
 
 
+def test_a_pod_that_fetches_its_code_says_so():
+    waits = container(waiting={"reason": "PodInitializing"})
+    found = pod(init=[container("code", running={})], containers=[waits])
+    assert obstacle_of(found) == "it fetches the code"
+
+
+def test_code_that_cannot_be_had_is_told_as_the_fetching_container_tells_it():
+    told = {"exitCode": 1, "message": "there is no commit 1 in x"}
+    found = pod(
+        init=[container("code", terminated=told)],
+        containers=[container(waiting={"reason": "PodInitializing"})],
+    )
+    assert obstacle_of(found) == "its container code ended: there is no commit 1 in x"
+
+
 ENDED = {"exitCode": 1, "reason": "Error", "message": "the image of the worker lacks sshd\n"}
 
 
