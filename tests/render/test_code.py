@@ -69,6 +69,16 @@ def test_every_pod_fetches_the_code_before_the_job_starts_there(render, values):
         assert volume(pod, "code") == {"name": "code", "emptyDir": {}}
 
 
+@pytest.mark.parametrize("mode", [{}, DIRECT])
+def test_init_containers_of_the_user_find_the_code(render, mode):
+    own = {"name": "own", "image": "x", "volumeMounts": [{"name": "code", "mountPath": "/code"}]}
+    values = merged(merged(GIT, mode), {role: {"initContainers": [own]} for role in ("launcher", "workers")})
+    for role, pod in pods(render(values)).items():
+        names = ["workers", "code", "own"] if role == "launcher" else ["code", "own"]
+        assert [one["name"] for one in pod["initContainers"]] == names
+        assert pod["initContainers"][-1] == own
+
+
 def test_what_git_is_told(render):
     known = {
         "CODE_PATH": "/code",
