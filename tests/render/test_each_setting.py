@@ -157,6 +157,12 @@ def test_folders_of_the_node_and_other_volumes(render):
         assert mounts["/scratch"] == {"name": "scratch", "mountPath": "/scratch"}
 
 
+@pytest.mark.parametrize("name", ["files", "job", "data-0", "code-secret"])
+def test_names_of_the_charts_own_volumes_are_refused(render_text, name):
+    with pytest.raises(RenderError, match=name):
+        render_text({"extraVolumes": [{"name": name, "emptyDir": {}}]})
+
+
 def test_a_deepspeed_configuration_as_text_is_kept_as_it_is(render):
     text = '{"train_batch_size": "auto",\n  "optimizer": {"params": {"lr": 1e-5}}}'
     objects = render({"deepspeed": {"config": text}})
