@@ -1,10 +1,9 @@
 // Renders a chart by Helm 3 and Helm 4 as `helm template` does, as often as it is asked: starting helm takes longer than rendering.
-// One JSON object a line, {helm, name, namespace, values}, on stdin; one, {manifest, error}, on stdout. The argument is the chart's folder.
+// One JSON object a line, a request, on stdin; one, its answer, on stdout. The argument is the chart's folder.
 package main
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,6 +18,8 @@ import (
 	loader4 "helm.sh/helm/v4/pkg/chart/loader"
 	values4 "helm.sh/helm/v4/pkg/cli/values"
 	release4 "helm.sh/helm/v4/pkg/release/v1"
+	kubeyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
 )
 
 type request struct {
@@ -32,7 +33,14 @@ type request struct {
 type answer struct {
 	Manifest string `json:"manifest"`
 	Notes    string `json:"notes"`
-	Error    string `json:"error"`
+	// The manifest as Kubernetes' own tools read it, which is not how every YAML library does.
+	Objects []object `json:"objects"`
+	Error   string   `json:"error"`
+}
+
+type object struct {
+	Source string          `json:"source"`
+	Object json.RawMessage `json:"object"`
 }
 
 func main() {
@@ -80,7 +88,33 @@ func render(chart string, one request) (result answer) {
 		return answer{Error: err.Error()}
 	}
 	result.Manifest = strings.TrimSpace(result.Manifest) + "\n"
+	if result.Objects, err = objects(result.Manifest); err != nil {
+		return answer{Error: fmt.Sprintf("the manifest is no YAML: %v", err)}
+	}
 	return result
+}
+
+// objects is strict: a key that stands twice is an error.
+func objects(manifest string) ([]object, error) {
+	found := []object{}
+	documents := kubeyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(manifest)))
+	for {
+		text, err := documents.Read()
+		if err == io.EOF {
+			return found, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		read, err := yaml.YAMLToJSONStrict(text)
+		if err != nil {
+			return nil, err
+		}
+		if string(read) != "null" {
+			first, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+			found = append(found, object{strings.TrimPrefix(first, "# Source: "), read})
+		}
+	}
 }
 
 func valuesFile(text string) (string, error) {
@@ -89,7 +123,7 @@ func valuesFile(text string) (string, error) {
 		return "", err
 	}
 	defer file.Close()
-	_, err = io.Copy(file, bytes.NewBufferString(text))
+	_, err = file.WriteString(text)
 	return file.Name(), err
 }
 
