@@ -71,8 +71,8 @@ lock: ## write requirements.lock anew from pyproject.toml (PYTHON=python3.10, th
 	@hack/lock "$(or $(PYTHON),python3.10)"
 
 .PHONY: helm
-helm: ## build helm and kubectl, if they are not there
-	@cluster/build helm kubectl
+helm: ## build Helm 3, Helm 4, kubectl and the tests' renderer, if they are not there
+	@cluster/build helm helm4 render kubectl
 
 .PHONY: cluster
 cluster: ## start the one-node cluster (cluster/README.md)

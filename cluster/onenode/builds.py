@@ -31,7 +31,10 @@ PINS = [
     ("node", "github.com/rancher/local-path-provisioner", "LOCAL_PATH_PROVISIONER_VERSION"),
     ("node", "sigs.k8s.io/metrics-server", "METRICS_SERVER_VERSION"),
     ("helm", "helm.sh/helm/v3", "HELM_VERSION"),
+    ("helm", "helm.sh/helm/v4", "HELM4_VERSION"),
 ]
+# What no cluster needs: Helm 4, and the renderer of both Helms.
+FOR_TESTS = {"helm4", "render"}
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ def programs() -> list[Program]:
     for package in ("chartutil", "lint/rules"):
         helm[f"helm.sh/helm/v3/pkg/{package}.k8sVersionMajor"] = major
         helm[f"helm.sh/helm/v3/pkg/{package}.k8sVersionMinor"] = minor
+    # Of both, for `render` is made of both.
+    helm["helm.sh/helm/v4/internal/version.version"] = f"v{version['HELM4_VERSION']}"
     return [
         Program("pause", "node", "./pause"),
         Program("volume", "node", "./volume"),
@@ -78,7 +83,14 @@ def programs() -> list[Program]:
                 "kubectl",
             )
         ),
-        Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", tuple(helm.items())),
+        *(
+            Program(name, "helm", package, tuple(helm.items()))
+            for name, package in (
+                ("helm", "helm.sh/helm/v3/cmd/helm"),
+                ("helm4", "helm.sh/helm/v4/cmd/helm"),
+                ("render", "./render"),
+            )
+        ),
     ]
 
 

@@ -48,7 +48,7 @@ def start() -> None:
     """Bring the node up, or what is missing of it; a second start changes nothing."""
     need_machine()
     need_packages({program: package for program, package in PACKAGES.items() if not usable(program)})
-    builds.build()
+    builds.build([program.name for program in builds.programs() if program.name not in builds.FOR_TESTS])
     os.environ.update(NO_PROXY)
     with locked(LOCK):
         started = time.monotonic()

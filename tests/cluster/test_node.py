@@ -79,6 +79,7 @@ def test_a_build_without_a_fitting_go(node, tmp_path, version, complaint):
         ("node", "LOCAL_PATH_PROVISIONER_VERSION"),
         ("node", "METRICS_SERVER_VERSION"),
         ("helm", "HELM_VERSION"),
+        ("helm", "HELM4_VERSION"),
     ],
 )
 def test_versions_that_differ(checkout, file, key):

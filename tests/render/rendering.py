@@ -1,11 +1,18 @@
-"""The chart's objects as dicts, as `helm template` makes them."""
+"""The chart's objects as dicts, as `helm template` of Helm 3 and 4 makes them."""
 
+import atexit
 import functools
+import json
+import os
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
-CHART = Path(__file__).parents[2] / "charts" / "deepspeed-job"
-OLDEST, NEWEST = "1.29", "1.34"
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "deepspeed-job"
+HELMS = (3, 4)
+NAMESPACE = "team"
 MINIMAL = {"image": {"repository": "example/image", "tag": "v1"}, "run": {"command": "deepspeed train.py"}}
 
 
@@ -47,15 +54,79 @@ def merged(base, change):
     return result
 
 
+class Renderer:
+    """The program `render` (cluster/go/helm/render) for one Helm and one chart: what `helm template` does, as often as it is asked."""
+
+    def __init__(self, helm, chart):
+        self.helm = helm
+        # A larger heap: it ends before it is full.
+        environment = {**os.environ, "GOGC": "400"}
+        self.process = subprocess.Popen(
+            ["render", str(chart)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def ask(self, values, name):
+        """Begin to render; `answer` must follow."""
+        line = json.dumps({"helm": self.helm, "values": values, "name": name, "namespace": NAMESPACE})
+        self.process.stdin.write(line.encode() + b"\n")
+        self.process.stdin.flush()
+
+    def answer(self):
+        """Return {manifest, notes, objects, error}."""
+        line = self.process.stdout.readline()
+        assert line, f"render has ended with {self.process.wait()}"
+        return json.loads(line)
+
+
 @functools.cache
-def run_helm(values, name="job", *args):
-    """Render a values file's text. Many tests want the same; a refusal is not remembered."""
-    done = subprocess.run(
-        ["helm", "template", name, str(CHART), "-f", "-", "-n", "team", *args],
-        input=values,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise RenderError(done.stderr)
-    return done.stdout
+def renderer(helm, chart=CHART):
+    """One for each process of the tests; it ends with its input."""
+    return Renderer(helm, chart)
+
+
+@functools.cache
+def light_chart():
+    """The chart without its programs, for sweeps of values: they are most of its bytes, and no value changes them."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    path = Path(folder.name) / CHART.name
+    shutil.copytree(CHART, path, ignore=shutil.ignore_patterns("__pycache__"))
+    for one in (path / "files").iterdir():
+        one.write_text("# empty\n")
+    return path
+
+
+def answers(values, name="job", helms=HELMS, chart=CHART):
+    """Render a values file's text by each Helm, side by side; return their answers."""
+    several = [renderer(helm, chart) for helm in helms]
+    for one in several:
+        one.ask(values, name)
+    return [one.answer() for one in several]
+
+
+def both(values, name="job", helms=HELMS, chart=CHART):
+    """Render by each Helm and return what they agree upon; a refusal is a RenderError."""
+    first, *others = answers(values, name, helms, chart)
+    for other in others:
+        assert lines(first["error"]) == lines(other["error"]), "Helm 3 and 4 refuse differently"
+        assert first["objects"] == other["objects"], "Helm 3 and 4 render differently"
+    if first["error"]:
+        raise RenderError(first["error"])
+    return first
+
+
+def lines(text):
+    """A schema's errors are in no order."""
+    return sorted(text.splitlines())
+
+
+@functools.cache
+def run_helm(values, name="job", helms=HELMS):
+    """Render a values file's text to YAML. Many tests want the same; a refusal is not remembered."""
+    return both(values, name, helms)["manifest"]
+
+
+@functools.cache
+def run_helm_to_objects(values, name="job", helms=HELMS):
+    """Render a values file's text to [{source, object}] as JSON, which nobody can change for the next."""
+    return json.dumps(both(values, name, helms)["objects"])
