@@ -53,6 +53,11 @@ e2e: setup helm ## tests on the real cluster (starts the one-node cluster, or E2
 	@command -v chromedriver >/dev/null || hack/apt chromium chromium-driver
 	@E2E_KUBECONFIG="$(or $(E2E_KUBECONFIG),$(STATE)/cluster/kubeconfig)" $(PY) -m pytest -n 3 --dist loadfile tests/e2e $(ARGS)
 
+.PHONY: chaos
+chaos: setup helm ## strike small jobs at random, and see that what is promised holds (N=15, SEED=, KINDS=; docs/reliability.md)
+	@if [ -z "$(E2E_KUBECONFIG)" ]; then $(MAKE) image; fi
+	@E2E_KUBECONFIG="$(or $(E2E_KUBECONFIG),$(STATE)/cluster/kubeconfig)" $(PY) tests/chaos $(or $(N),15) --seed="$(SEED)" --kinds="$(KINDS)"
+
 .PHONY: lint
 lint: setup helm ## ruff, mypy, yamllint, shellcheck, helm lint
 	@hack/lint

@@ -15,6 +15,8 @@ SOCKET = JOB / "sidecar.sock"
 # The pod's own name: with the node's network, the host name is the node's.
 POD_NAME = FILES / "pod-name"
 HOSTFILE = JOB / "hostfile"
+# A file for each worker that the command called by ssh.
+CALLED = JOB / "called"
 # The DeepSpeed configuration where it depends on the number of ranks; else it is beside run.json.
 CONFIG = JOB / "deepspeed.json"
 TERMINATION_LOG = Path("/dev/termination-log")

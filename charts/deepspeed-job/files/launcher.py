@@ -23,6 +23,8 @@ from workers import Workers
 
 # Kept back from the pod's grace period, to gather what happened and to say it.
 LAST_WORDS_SECONDS = 5
+# How long a sidecar may take to release the workers. One that was killed is first started again.
+RELEASE_SECONDS = 30
 # Until the ranks have been told.
 ORDER_SECONDS = 1
 
@@ -230,6 +232,7 @@ def main() -> int:
     roster.tell(reason=result["reason"])
     roster.release()
     launcher.finish(result)
+    roster.await_released(LAST_WORDS_SECONDS if result["reason"] == "Stopped" else RELEASE_SECONDS)
     return result["exitCode"]
 
 

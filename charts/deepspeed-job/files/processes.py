@@ -19,8 +19,8 @@ def become_guardian() -> None:
         os.kill(os.getpid(), signal.SIGHUP)
 
 
-def descendants(pid: int) -> list:
-    """Return the pids of all living processes below `pid`, children before grandchildren."""
+def _by_parent() -> dict:
+    """Return the pids of the living processes, by the pid of their parent."""
     children = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -32,10 +32,21 @@ def descendants(pid: int) -> list:
             continue
         if state != "Z":
             children.setdefault(int(parent), []).append(int(entry.name))
+    return children
+
+
+def children(pid: int) -> list:
+    """Return the pids of all living processes whose parent is `pid`."""
+    return _by_parent().get(pid, [])
+
+
+def descendants(pid: int) -> list:
+    """Return the pids of all living processes below `pid`, children before grandchildren."""
+    below = _by_parent()
     found, todo = [], [pid]
     while todo:
-        todo.extend(children.get(todo[0], []))
-        found.extend(children.get(todo.pop(0), []))
+        todo.extend(below.get(todo[0], []))
+        found.extend(below.get(todo.pop(0), []))
     return found
 
 

@@ -35,7 +35,7 @@ class Roster:
         self._changed = threading.Condition()
         self._link = None
         self._state = {}
-        self._ended = False
+        self._ended = self._released = False
         threading.Thread(target=self._listen, args=[str(SOCKET)], daemon=True).start()
 
     def wanted(self) -> list:
@@ -48,12 +48,14 @@ class Roster:
 
     def _listen(self, path: str) -> None:
         # The sidecar may be restarted; what it told before still holds, and it hears again what we told.
-        while not self._ended:
+        while not self._released:
             try:
                 with socket.socket(socket.AF_UNIX) as link:
                     link.connect(path)
                     self._link = link
                     self._send()
+                    if self._ended:
+                        link.shutdown(socket.SHUT_WR)
                     for line in link.makefile("r"):
                         self._take(**json.loads(line))
             except OSError:
@@ -63,7 +65,9 @@ class Roster:
     def _take(self, event: str, host: str = "", address: str = "", message: str = "", count: int = 0) -> None:
         replaced = changed = False
         with self._changed:
-            if event == "key":
+            if event == "released":
+                self._released = True
+            elif event == "key":
                 self._has_key = True
             elif event == "error":
                 self._error = message
@@ -139,10 +143,15 @@ class Roster:
             self.addresses.pop(host, None)
 
     def release(self) -> None:
-        """End the connection to the sidecar, which then releases the workers."""
+        """End our side of the connection to the sidecar, which then releases the workers."""
         self._ended = True
         with contextlib.suppress(OSError, AttributeError):
-            self._link.shutdown(socket.SHUT_RDWR)
+            self._link.shutdown(socket.SHUT_WR)
+
+    def await_released(self, seconds: float) -> None:
+        """Wait until the sidecar has released the workers, or cannot. One that is killed is started again only while we run."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._released, seconds)
 
     def tell(self, **state: object) -> None:
         """Tell the sidecar how the run stands: phase, restarts, causes, members, succeeded; what is left out stays as it was."""

@@ -84,6 +84,8 @@ def obey(order: dict, oom_kills_before: int) -> None:
     else:
         # The launcher asks when its side has ended; what the lost connections ended here takes a moment.
         sessions.settle(order["settle"])
+        sessions.note_killed()
+        sessions.kill_orphans()
         tell("report", sessions=sessions.records(), oomKills=sessions.oom_kills() - oom_kills_before)
 
 
@@ -103,6 +105,7 @@ def watch() -> int:
         if sessions.LEAVING.exists() and "leaving" not in told:
             told.add("leaving")
             tell("leaving")
+        sessions.note_killed()
         for one in sessions.records():
             if "exitCode" in one and one["startedAt"] not in told:
                 told.add(one["startedAt"])

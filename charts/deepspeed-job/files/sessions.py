@@ -4,6 +4,7 @@ Each session has a file NAME.json in /job/worker/sessions with its pid and, once
 a run, so that it need not trust the exit code of what came between.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -11,11 +12,13 @@ import time
 from pathlib import Path
 
 from common import CONFIG, JOB, write_private
-from processes import end_below, is_alive
+from processes import children, end_below, is_alive
 
 ENVIRONMENT = JOB / "worker" / "environment"
 ATTEMPT = JOB / "worker" / "attempt"
 RECORDS = JOB / "worker" / "sessions"
+# The pids of the worker and of its sshd.
+PARENT = JOB / "worker" / "parent"
 # There once the pod was told to end.
 LEAVING = JOB / "worker" / "leaving"
 # cgroup v2, then v1
@@ -65,6 +68,16 @@ def records() -> list:
     )
 
 
+def note_killed() -> None:
+    """Record the end of each session that was itself killed, and so could not."""
+    gone = {one["pid"] for one in records() if not is_alive(one["pid"])}
+    # Read again, since a session writes its code before it ends.
+    for path in RECORDS.glob("[!.]*.json"):
+        facts = json.loads(path.read_text())
+        if facts["pid"] in gone and "exitCode" not in facts:
+            record(path.stem, **facts, endedAt=time.time(), exitCode=-signal.SIGKILL)
+
+
 def forget() -> None:
     """Forget the sessions of an earlier attempt."""
     for path in RECORDS.glob("[!.]*.json"):
@@ -106,5 +119,27 @@ def kill_all() -> None:
     """Kill what an earlier attempt left: it would hold the devices and the master's port."""
     for one in records():
         if is_alive(one["pid"]):
-            end_below(one["pid"], grace=0)
-            os.kill(one["pid"], signal.SIGKILL)
+            _kill(one["pid"])
+    kill_orphans()
+
+
+def kill_orphans() -> None:
+    """Kill what sessions left that were themselves killed: the worker has become its parent, whose only own child is sshd.
+
+    Which process that is, the worker itself has written: a number taken for granted, 1 say, would be another's outside of the container.
+    """
+    if not PARENT.exists():
+        return
+    parent, sshd = json.loads(PARENT.read_text())
+    own = children(parent)
+    if sshd in own:
+        guardians = {one["pid"] for one in records()}
+        for pid in own:
+            if pid != sshd and pid not in guardians:
+                _kill(pid)
+
+
+def _kill(pid: int) -> None:
+    end_below(pid, grace=0)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

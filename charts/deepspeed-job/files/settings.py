@@ -1,8 +1,9 @@
 """What the launcher writes for every program that calls `ssh` or reads a hostfile: addresses, keys, slots."""
 
+import shutil
 import subprocess
 
-from common import HOSTFILE, SSH, current_user, find_programs, write_private
+from common import CALLED, HOSTFILE, SSH, current_user, find_programs, write_private
 
 # Every launcher that calls `ssh` gets these, through the shim `ssh`. The workers' host key is the job's own key.
 SSH_CONFIG = """\
@@ -41,10 +42,17 @@ def write_settings(run: dict) -> None:
 def write_hosts(run: dict, addresses: dict) -> None:
     """Write the hostfile, and the ssh settings with the addresses, for an attempt with these workers, in rank order.
 
-    The hostfile's form is that of DeepSpeed and of OpenMPI.
+    The hostfile's form is that of DeepSpeed and of OpenMPI. Nobody was called yet, see `was_called`.
     """
+    shutil.rmtree(CALLED, ignore_errors=True)
+    CALLED.mkdir()
     HOSTFILE.write_text("".join(f"{host} slots={run['slots']}\n" for host in addresses))
     _write_ssh_config(run, addresses)
+
+
+def was_called(host: str) -> bool:
+    """Tell whether the command called this worker by ssh; the shim `ssh` notes it."""
+    return (CALLED / host.partition(".")[0]).exists()
 
 
 def _write_ssh_config(run: dict, addresses: dict) -> None:

@@ -143,6 +143,7 @@ class Sidecar:
                 say("workers kept (workers.release)" if keeps else "workers released")
             except (ApiError, OSError) as error:
                 say(f"workers not released by this launcher: {error}")
+            self.tell(event="released")
 
     def tell(self, **event: object) -> None:
         """Send an event to the launcher, now or when it connects."""

@@ -36,14 +36,16 @@ def judge(code: int, lines: list, answers: dict) -> dict:
     """Return phase, exitCode, reason, message, host and lastLines of an attempt.
 
     `code` is the command's exit code, `lines` its last output, `answers` what each host reported, or link.Unreachable. Success needs a 0
-    from the command AND from everything that ran on a worker: `deepspeed` ends with 0 too when pdsh is killed.
+    from the command AND from everything that ran on a worker, and that something ran on each that was called: `deepspeed` ends with 0 too
+    when pdsh is killed, and pdsh when an ssh of it is.
     """
-    failed, killed, unreachable = [], [], {}
+    failed, killed, silent, unreachable = [], [], [], {}
     for host, answer in answers.items():
         if isinstance(answer, Exception):
             unreachable[short(host)] = answer.text
             continue
         killed += [short(host)] * (answer["oomKills"] > 0)
+        silent += [short(host)] * bool(answer.get("called") and not answer["sessions"])
         for session in answer["sessions"]:
             result = session.get("exitCode")
             if result != 0:
@@ -59,7 +61,7 @@ def judge(code: int, lines: list, answers: dict) -> dict:
             "lastLines": tail_of(lines, host),
         }  # fmt: skip
 
-    if code == 0 and not failed and not unreachable:
+    if code == 0 and not failed and not silent and not unreachable:
         return {
             "phase": "Succeeded",
             "exitCode": 0,
@@ -80,4 +82,7 @@ def judge(code: int, lines: list, answers: dict) -> dict:
         _, host, result = failed[0]
         result = 128 - result if result < 0 else result
         return verdict("RankFailed", f"{host} failed with {explain_code(result)}", host, code or result)
+    if silent and code == 0:
+        text = f"{silent[0]} was called by ssh and nothing ran there: the call was killed before its command began"
+        return verdict("RankFailed", text, silent[0])
     return verdict("CommandFailed", f"the command failed with {explain_code(code)}")

@@ -2,6 +2,7 @@
 
 import early  # noqa: F401, I001
 
+import json
 import os
 import signal
 import subprocess
@@ -79,6 +80,7 @@ def prepare(run: dict) -> list:
 def serve(sshd: list) -> int:
     """Run sshd and reap orphans until sshd ends or the pod is told to; return the exit code."""
     daemon = subprocess.Popen(sshd)
+    write_private(sessions.PARENT, json.dumps([os.getpid(), daemon.pid]).encode())
 
     def end(*_: object) -> None:
         # The ranks first: they have the grace period for a last checkpoint. All else ends with the first process, at once.

@@ -10,7 +10,7 @@ import dns
 from common import CONFIG, FILES, Refusal, host_names, say, write_private
 from link import Link, Unreachable
 from roster import Roster
-from settings import write_hosts, write_settings
+from settings import was_called, write_hosts, write_settings
 
 # Connections in flight at once.
 PARALLEL = 64
@@ -165,7 +165,11 @@ class Workers:
 
     def reports(self, settle: float = SETTLE_SECONDS) -> dict:
         """Return the report of each member, or the Unreachable that came instead; ranks that still end have `settle` seconds for it."""
-        return self._ask("report", settle + ANSWER_SECONDS, settle=settle)
+        answers = self._ask("report", settle + ANSWER_SECONDS, settle=settle)
+        for host, answer in answers.items():
+            if not isinstance(answer, Exception):
+                answer["called"] = was_called(host)
+        return answers
 
     def part(self) -> None:
         """End the links."""

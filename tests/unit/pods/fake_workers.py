@@ -34,6 +34,9 @@ class FakeRoster:
     def release(self):
         self.released.set()
 
+    def await_released(self, seconds):
+        assert self.released.is_set()
+
 
 class FakeWorkers:
     """In place of workers.Workers. `come` says who comes to each attempt: names, or an error, or a function of the deadline."""

@@ -105,6 +105,40 @@ def test_what_others_run_beside_it_finds_the_same_programs(tmp_path):
     assert arguments == "".join(f"<{one}>" for one in NASTY)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["job-worker-1.job", "cat", "/out/job-worker-0"],
+        ["-oConnectTimeout=10", "-2", "-a", "-x", "me@job-worker-1", "true"],
+    ],
+)
+def test_the_ssh_of_a_command_notes_whom_it_calls_and_is_the_images(tmp_path, arguments):
+    shim, image = tmp_path / "shims" / "ssh", tmp_path / "image" / "ssh"
+    for path in (shim, image):
+        path.parent.mkdir()
+    (tmp_path / "called").mkdir()
+    shim.write_text((FILES / "ssh").read_text().replace("/job/called", f"{tmp_path}/called"))
+    image.write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
+    for path in (shim, image):
+        path.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{shim.parent}:{image.parent}:/bin:/usr/bin"}
+    done = subprocess.run([shim, *arguments], env=environment, capture_output=True, text=True)
+    assert done.stdout == "".join(f"<{one}>" for one in ["-F", "/job/ssh/config", *arguments])
+    assert [path.name for path in (tmp_path / "called").iterdir()] == ["job-worker-1"]
+
+
+def test_an_ssh_that_cannot_note_whom_it_calls_calls_all_the_same(tmp_path):
+    """Where /job is not to be written to, or there is no attempt."""
+    image = tmp_path / "ssh"
+    image.write_text("#!/bin/sh\necho here\n")
+    image.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:/bin:/usr/bin"}
+    done = subprocess.run(
+        ["sh", FILES / "ssh", "job-worker-1"], env=environment, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("here\n", "")
+
+
 def test_a_signal_ends_as_in_a_shell():
     assert run_python("import os; os.kill(os.getpid(), 9)").wait() == 137
 

@@ -53,6 +53,7 @@ def connected(sidecar, replaced, changes):
     yield make
     for names in made:
         names.release()
+        names._released = True  # it would look for another sidecar
 
 
 def tell(link, **event):
@@ -98,6 +99,7 @@ def test_of_many_that_have_not_reported_five_are_named(sidecar):
     assert "9 of 9 workers" in str(names.missing())
     assert "job-worker-3, job-worker-4 …;" in str(names.missing())
     names.release()
+    names._released = True
 
 
 def test_what_keeps_a_worker_from_running_is_said_and_is_in_the_last_words(connected, capsys):
@@ -224,6 +226,30 @@ def test_the_last_words_come_before_the_end(connected):
     names.tell(reason="Completed")
     names.release()
     assert list(told) == [{"reason": "Completed"}]
+
+
+def test_the_release_is_waited_for(connected):
+    names, link = connected()
+    names.release()
+    names.await_released(0.1)
+    threading.Timer(0.2, tell, [link], {"event": "released"}).start()
+    began = time.monotonic()
+    names.await_released(10)
+    assert 0.1 < time.monotonic() - began < 5
+
+
+def test_a_sidecar_that_is_killed_before_it_released_has_its_successor_do_it(sidecar, connected):
+    names, first = connected()
+    names.tell(reason="Completed")
+    first.shutdown(socket.SHUT_RDWR)
+    first.close()
+    names.release()
+    second, _ = sidecar.accept()
+    second.settimeout(10)
+    assert list(heard(second)) == [{"reason": "Completed"}], "it hears why, and then the end"
+    tell(second, event="released")
+    names.await_released(10)
+    assert names._released
 
 
 def test_a_restarted_sidecar_is_found_again_and_addresses_are_kept(sidecar, connected):

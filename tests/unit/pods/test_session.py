@@ -229,3 +229,17 @@ def test_a_pod_that_is_told_to_end_says_so_once(start, job):
     assert event(watch) == {"event": "leaving"}
     order(watch, "report", settle=15)
     assert event(watch)["event"] == "report"
+
+
+def test_a_guardian_that_is_killed_is_told_as_a_failure(start, job):
+    """Its command goes on and may hold the connection, so nobody else would notice."""
+    watch = start("@watch")
+    assert event(watch) == {"event": "ready"}
+    guardian = start("sleep 60")
+    wait_for(lambda: len(processes.descendants(guardian.pid)) >= 1)
+    below = processes.descendants(guardian.pid)
+    guardian.kill()
+    guardian.wait()
+    assert event(watch) == {"event": "ended", "exitCode": -9}
+    for pid in below:
+        os.kill(pid, signal.SIGKILL)

@@ -16,6 +16,7 @@ from waiting import wait_for
 def job_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(sessions, "ENVIRONMENT", tmp_path / "environment")
     monkeypatch.setattr(sessions, "RECORDS", tmp_path / "sessions")
+    monkeypatch.setattr(sessions, "PARENT", tmp_path / "parent")
     monkeypatch.setattr(sessions, "ATTEMPT", tmp_path / "attempt")
     monkeypatch.setattr(sessions, "CONFIG", tmp_path / "deepspeed.json")
 
@@ -98,3 +99,67 @@ def test_what_an_earlier_attempt_left_is_killed_with_all_below_it():
     sessions.kill_all()
     child.wait()
     wait_for(lambda: not any(processes.is_alive(pid) for pid in below))
+
+
+# A worker of two children; when its input ends, so does it.
+WORKER = """
+import subprocess, sys
+children = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) for _ in range(2)]
+print(*(one.pid for one in children), flush=True)
+sys.stdin.read()
+children[0].kill()
+"""
+
+
+@pytest.fixture
+def worker():
+    """A worker, its sshd and an orphan, as pids."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    sshd, orphan = map(int, running.stdout.readline().split())
+    yield running.pid, sshd, orphan
+    for pid in (sshd, orphan):
+        os.kill(pid, signal.SIGKILL)  # zombies, while their parent lives
+    running.communicate(timeout=30)
+
+
+def test_what_a_killed_session_left_is_killed_and_sshd_is_not(worker):
+    parent, sshd, orphan = worker
+    sessions.PARENT.write_text(json.dumps([parent, sshd]))
+    sessions.kill_orphans()
+    wait_for(lambda: not processes.is_alive(orphan))
+    assert processes.is_alive(sshd)
+
+
+def test_a_session_that_still_ends_its_command_is_no_orphan(worker):
+    parent, sshd, guardian = worker
+    sessions.PARENT.write_text(json.dumps([parent, sshd]))
+    sessions.record("a", startedAt=1.0, pid=guardian)
+    sessions.kill_orphans()
+    assert processes.is_alive(guardian)
+
+
+@pytest.mark.parametrize("written", [None, [1, 2**22], ["parent", 2**22]])
+def test_nothing_is_killed_where_it_is_not_certain_whose_children_they_are(worker, written):
+    """Outside of the container, or when the worker has just been started again. Process 1 is then another's."""
+    parent, sshd, orphan = worker
+    if written:
+        sessions.PARENT.write_text(json.dumps([parent if written[0] == "parent" else written[0], written[1]]))
+    sessions.kill_orphans()
+    assert processes.is_alive(sshd)
+    assert processes.is_alive(orphan)
+
+
+def test_a_session_that_is_gone_without_an_exit_code_was_killed():
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    child.wait()
+    sessions.record("a", startedAt=1.0, pid=child.pid)
+    sessions.record("b", startedAt=2.0, pid=child.pid, endedAt=2.5, exitCode=0)
+    sessions.record("c", startedAt=3.0, pid=os.getpid())
+    sessions.note_killed()
+    killed, ended, running = sessions.records()
+    assert killed["exitCode"] == -9
+    assert killed["endedAt"] > 3
+    assert (ended["exitCode"], ended["endedAt"]) == (0, 2.5)
+    assert "exitCode" not in running

@@ -13,6 +13,7 @@ ADDRESSES = {"job-worker-0.job": "10.0.0.7", "job-worker-2.job": "fd00::9"}
 def job_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(settings, "SSH", tmp_path / "ssh")
     monkeypatch.setattr(settings, "HOSTFILE", tmp_path / "hostfile")
+    monkeypatch.setattr(settings, "CALLED", tmp_path / "called")
     return tmp_path
 
 
@@ -28,6 +29,16 @@ def test_the_hostfile_has_the_workers_of_the_attempt_in_rank_order():
     assert settings.HOSTFILE.read_text() == "job-worker-0.job slots=4\njob-worker-2.job slots=4\n"
     settings.write_hosts(RUN, {"job-worker-2.job": "10.0.0.8"})
     assert settings.HOSTFILE.read_text() == "job-worker-2.job slots=4\n"
+
+
+def test_whom_the_command_called_is_known_until_the_next_attempt():
+    settings.write_hosts(RUN, ADDRESSES)
+    assert not settings.was_called("job-worker-0.job")
+    (settings.CALLED / "job-worker-0").touch()
+    assert settings.was_called("job-worker-0.job")
+    assert not settings.was_called("job-worker-2.job")
+    settings.write_hosts(RUN, ADDRESSES)
+    assert not settings.was_called("job-worker-0.job")
 
 
 @pytest.mark.parametrize("host", ["job-worker-0.job", "job-worker-0"])

@@ -139,6 +139,7 @@ def test_the_end_of_the_launcher_frees_the_workers_or_keeps_them_and_lets_the_le
     listen(side, *told)
     side.release()
     side.release()
+    assert [json.loads(line) for line in side.events] == [{"event": "released"}]
     assert [body["spec"]["replicas"] for body in api.bodies("PATCH", "/scale")] == scales
     assert api.objects[LEASE]["spec"]["holderIdentity"] == ""
 

@@ -32,6 +32,14 @@ def test_success_needs_a_zero_from_everything():
     assert (result["phase"], result["exitCode"]) == ("Succeeded", 0)
 
 
+def test_a_call_that_was_killed_before_anything_ran_is_no_success():
+    """pdsh ends with 0 when one of its ssh was killed, and the worker knows nothing of it."""
+    result = verdict(0, answer(0), {**answer(), "called": True})
+    assert (result["phase"], result["reason"], result["host"]) == ("Failed", "RankFailed", "job-worker-1")
+    assert "nothing ran there" in result["message"]
+    assert verdict(0, answer(0), {**answer(0), "called": True})["phase"] == "Succeeded"
+
+
 def test_a_command_that_uses_no_worker_succeeds_on_its_own_exit_code():
     assert verdict(0, answer(), answer())["phase"] == "Succeeded"
 
