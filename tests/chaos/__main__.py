@@ -17,7 +17,7 @@ import judge
 import node
 import table
 from plan import KINDS, Plan, draw, kinds_of, make
-from trial import LABEL, Trial, run, wait_for
+from trial import LABEL, OURS, Trial, run, wait_for
 
 STATE = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "deepspeed-job" / "chaos"
 AT_ONCE = 3
@@ -87,8 +87,8 @@ def main() -> int:
 
 
 def left() -> list[str]:
-    """The trials' namespaces that still exist."""
-    return list(run("kubectl", "get", "namespace", "-l", LABEL, "-o", "name").split())
+    """Our namespaces that still exist."""
+    return list(run("kubectl", "get", "namespace", "-l", f"{LABEL}={OURS}", "-o", "name").split())
 
 
 if __name__ == "__main__":

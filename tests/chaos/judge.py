@@ -16,6 +16,8 @@ class Mark:
     word: str
     attempt: int
     host: str
+    # By the clock of the rank's machine.
+    at: float
 
     @property
     def index(self) -> int:
@@ -50,7 +52,7 @@ class Seen:
 def read_marks(text: str) -> list[Mark]:
     """The marks in a file, in their order; half a line of a rank that was killed is none."""
     words = (line.split() for line in text.splitlines())
-    return [Mark(one[0], int(one[1]), one[2]) for one in words if len(one) == 3 and one[1].isdigit()]
+    return [Mark(one[0], int(one[1]), one[2], float(one[3])) for one in words if len(one) == 4]
 
 
 def is_done(seen: Seen) -> bool:
@@ -78,8 +80,8 @@ def overlaps(seen: Seen) -> list[str]:
 
 
 def patience(seen: Seen) -> float:
-    """What a promise of RELEASE_SECONDS is on a machine that others use too."""
-    return RELEASE_SECONDS * max(1.0, seen.load / (os.cpu_count() or 1))
+    """What a promise of RELEASE_SECONDS is on a machine that others use too, up to three times as long."""
+    return RELEASE_SECONDS * min(max(1.0, seen.load / (os.cpu_count() or 1)), 3.0)
 
 
 def faults(seen: Seen) -> list[str]:

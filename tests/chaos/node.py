@@ -54,12 +54,13 @@ def first_process(container: str) -> int | None:
     return None
 
 
-def strays(marker: str, uids: Collection[str]) -> list[str]:
-    """The processes with this line in their environment, or in a cgroup of these pods."""
+def strays(marker: str, uids: Collection[str], held: Collection[str]) -> list[str]:
+    """The processes with this line in their environment, or in a cgroup of these pods, but none of the pods that are held."""
     found = []
     for path in processes():
+        cgroup = read(path / "cgroup")
         own = marker in read(path / "environ").split("\0")
-        if own or any(uid in read(path / "cgroup") for uid in uids):
+        if (own or any(uid in cgroup for uid in uids)) and not any(uid in cgroup for uid in held):
             words = read(path / "cmdline").split("\0")
             found.append(f"{path.name} {' '.join(words)[:60]!r}")
     return found

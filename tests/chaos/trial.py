@@ -22,11 +22,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
 from lab import IMAGE, Job, Namespace, run, wait_for
 
 NAME = "job"
-LABEL = "deepspeed-job-chaos"
+# Of the namespaces, with a value for each call of `make chaos`.
+LABEL, OURS = "deepspeed-job-chaos", uuid.uuid4().hex[:8]
 # After the strike.
 BOUND_SECONDS = 150
-# From an attempt's start to its first rank's.
-STARTING_SECONDS = 0.5
 # Words of an API server that is away; a trial asks again.
 AWAY = (
     "refused",
@@ -46,7 +45,7 @@ class Space(Namespace):
 
     def __init__(self, name: str):
         self.name = name
-        labels = {"pod-security.kubernetes.io/enforce": "restricted", LABEL: "true"}
+        labels = {"pod-security.kubernetes.io/enforce": "restricted", LABEL: OURS}
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
         wait_for(lambda: self.get("serviceaccount", "default"), 60, "no default service account")
 
@@ -132,9 +131,10 @@ class Trial:
                 time.sleep(0.2)
             began = time.monotonic()
             self.say("a rank has begun")
-            # An attempt's number is the time of its start in nanoseconds; clocks of other machines may differ.
+            # It was noticed late; the clock of another machine may say anything.
             if marks:
-                began -= min(max(time.time() - marks[0].attempt / 1e9 - STARTING_SECONDS, 0), 3)
+                began -= min(max(time.time() - marks[0].at, 0), 5)
+            self.look()
         ranks = self.plan.seconds if self.plan.moment == "the end" else 0
         time.sleep(max(0.0, began + ranks + self.plan.delay - time.monotonic()))
 
@@ -142,11 +142,9 @@ class Trial:
         """Strike, as soon as there is a victim; it may never come."""
         until = time.monotonic() + 60
         while not self.struck and time.monotonic() < until:
-            ended = self.look()
             self.struck = strike(self)
-            if ended and not self.struck:
+            if not self.struck and self.look():
                 break
-            time.sleep(0 if self.struck else 0.2)
         self.say(f"struck: {self.struck or 'nothing, it was over'}")
         try:
             until = time.monotonic() + self.plan.outage
@@ -172,9 +170,7 @@ class Trial:
         while condition:
             seen.load = max(seen.load, os.getloadavg()[0])
             seen.left = [pod["metadata"]["name"] for pod in self.pods if self.holds(pod)]
-            seen.strays = (
-                node.strays(f"{workload.MARKER}={self.space.name}", self.uids) if self.on_node else []
-            )
+            seen.strays = self.strays()
             if not seen.left and seen.released is None:
                 seen.released = time.monotonic() - ended
                 self.say("no worker is left")
@@ -187,6 +183,13 @@ class Trial:
             self.look()
         seen.marks = judge.read_marks(self.marks())
         return seen
+
+    def strays(self) -> list[str]:
+        """The processes of the run that belong to no pod that is left."""
+        if not self.on_node:
+            return []
+        held = {pod["metadata"]["uid"] for pod in self.pods if self.holds(pod)}
+        return node.strays(f"{workload.MARKER}={self.space.name}", self.uids - held, held)
 
     def holds(self, pod: dict[str, Any]) -> bool:
         """Whether a pod still holds what the run needs: any worker, or in mode direct one that has not ended."""

@@ -16,12 +16,17 @@ SUCCEEDED = {"phase": "Succeeded", "restarts": 0, "reasons": []}
 FAILED = {"phase": "Failed", "restarts": 0, "reasons": [{"cause": "RankFailed"}]}
 
 
+def read(marks):
+    """The marks of lines without a time."""
+    return judge.read_marks("".join(f"{line} 1.5\n" for line in marks.splitlines()))
+
+
 def seen(marks=GOOD, **more):
     """What was seen of a run that ended well, with what differs."""
     facts = {
         "condition": "Complete", "report": {"phase": "Succeeded", "restarts": 0}, "status": SUCCEEDED, "logs_code": 0, "released": 1.0,
     }  # fmt: skip
-    return judge.Seen("launcher", 2, marks=judge.read_marks(marks), **{**facts, **more})
+    return judge.Seen("launcher", 2, marks=read(marks), **{**facts, **more})
 
 
 def failed(**more):
@@ -60,7 +65,7 @@ def test_the_last_attempt_is_what_counts():
 
 def test_in_mode_direct_each_rank_has_attempts_of_its_own():
     marks = "begin 3 job-worker-x-0\nbegin 4 job-worker-x-1\nend 3 job-worker-x-0\nbegin 9 job-worker-x-1\nend 9 job-worker-x-1\n"
-    direct = judge.Seen("direct", 2, marks=judge.read_marks(marks))
+    direct = judge.Seen("direct", 2, marks=read(marks))
     assert judge.is_done(direct)
     assert judge.overlaps(direct) == []
 
@@ -100,7 +105,13 @@ def test_workers_that_nobody_could_release_are_a_limit_only_if_status_says_so():
 
 
 def test_half_a_line_is_no_mark():
-    assert judge.read_marks("begin 7 job-worker-0\nbeg") == [judge.Mark("begin", 7, "job-worker-0")]
+    found = judge.read_marks("begin 7 job-worker-0 1.5\nbegin 7 job-work")
+    assert found == [judge.Mark("begin", 7, "job-worker-0", 1.5)]
+
+
+def test_a_busy_machine_has_more_time_but_not_without_end():
+    assert judge.patience(seen()) == 30
+    assert judge.patience(seen(load=1000.0)) == 90
 
 
 def test_a_seed_repeats_its_trials_whatever_is_left_out():
