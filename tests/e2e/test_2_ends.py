@@ -101,7 +101,7 @@ def test_a_new_run_replaces_one_that_is_under_way_and_never_are_there_two(job, t
     job.install(tmp_path, workers={"count": 3}, run={"command": on_all("print(2)")})
     assert job.wait_ended(120) == "Complete", job.describe()
     job.wait_released()
-    assert job.log().count(": 2") == 3
+    assert job.log().count(": 2\n") == 3
     assert "which still drives the workers" in job.log("workers")
     assert len(job.namespace.get("job", selector=job.selector)) == 1
 

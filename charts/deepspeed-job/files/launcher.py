@@ -25,7 +25,7 @@ from workers import Workers
 LAST_WORDS_SECONDS = 5
 # How long a sidecar may take to release the workers. One that was killed is first started again.
 RELEASE_SECONDS = 30
-# Until the ranks have been told.
+# Until a command without ranks is told itself.
 ORDER_SECONDS = 1
 
 STOPPED = {"phase": "Failed", "exitCode": 143, "reason": "Stopped", "message": "stopped before it ended"}
@@ -45,7 +45,7 @@ class Launcher:
         self.restarts = Restarts(self.run)
         # What is under way: a command or, in an interactive run, the wait for the end; and what ends it before its own end.
         self.command = None
-        self.interruption = None
+        self.interruption = self.ending = None
         self.began = 0.0
         self.lost = threading.Event()
         # It calls us from now on.
@@ -84,8 +84,7 @@ class Launcher:
         code = self.command.wait(spare=self.workers.pids())
         command, self.command = self.command, None
         if self.interruption:
-            if self.interruption is not STOPPED:
-                self.workers.reports(self.run["gracePeriod"])  # they come when all ranks have ended
+            self.ending.join()  # all ranks have ended then
             return {**self.interruption, "lastLines": list(command.last_lines)[-10:]}
         return judge(code, list(command.last_lines), self.workers.reports())
 
@@ -188,19 +187,27 @@ class Launcher:
 
     def interrupt(self, verdict: dict) -> None:
         """End the attempt that is under way, with this verdict."""
-        if self.interruption or not (self.command or self.run["interactive"]):
+        command = self.command
+        if self.interruption or not (command or self.run["interactive"]):
             return
+        if command:
+            self.ending = threading.Thread(target=self.end_command, args=[command], daemon=True)
+            self.ending.start()
         self.interruption = verdict
         self.lost.set()
-        if self.command:
-            threading.Thread(target=self.end_command, args=[self.command], daemon=True).start()
 
     def end_command(self, command: Command) -> None:
-        """Give the ranks the grace period: they are told first, since the command's own end cuts their connections."""
+        """Give the ranks the grace period. The command's own end cuts their connections, and a rank that then prints fails, in the middle
+        of its last checkpoint perhaps: so it comes when all ranks have ended."""
+        grace = self.run["gracePeriod"] - LAST_WORDS_SECONDS
+        until = time.monotonic() + grace
         self.workers.stop()
+        ending = threading.Thread(target=self.workers.reports, args=[grace], daemon=True)
+        ending.start()
+        ending.join(grace - ORDER_SECONDS)
         with contextlib.suppress(subprocess.TimeoutExpired):
             command.process.wait(ORDER_SECONDS)
-        command.end(self.run["gracePeriod"] - ORDER_SECONDS - LAST_WORDS_SECONDS)
+        command.end(max(until - time.monotonic(), 0))
 
     def stop(self) -> None:
         """Told to end: pass it on, and leave the rest of the grace period for the last words."""
