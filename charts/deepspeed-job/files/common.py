@@ -48,6 +48,11 @@ def host_name(run: dict, index: int) -> str:
     return f"{run['stem']}-{index}.{run['name']}"
 
 
+def short(host: str) -> str:
+    """Return a host's name without its domain: that of its pod."""
+    return host.partition(".")[0]
+
+
 def find_programs(names: list, role: str) -> dict:
     """Return the path of each program; sbin folders are searched too.
 

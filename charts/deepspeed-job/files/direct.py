@@ -16,11 +16,11 @@ from datetime import datetime, timezone
 
 import fetched
 from command import Command, make_command
-from common import FILES, HOSTFILE, JOB, Refusal, finish, host_name, host_names, load_run, say
+from common import FILES, HOSTFILE, JOB, Refusal, finish, host_name, host_names, load_run, say, short
 from dns import await_name
 from limits import Limits
 from processes import end_below
-from verdict import explain_code, tail_of
+from verdict import explain_code, failure, tail_of
 
 # Of the pod's grace period; the rest is for the ranks.
 LAST_WORDS_SECONDS = 5
@@ -39,13 +39,13 @@ def judge(host: str, code: int, lines: list, interruption: dict) -> dict:
     One that was told to end must not end with 0, which the Job would count as done.
     """
     if interruption:
-        return {"phase": "Failed", "host": host, "lastLines": tail_of(lines, ""), **interruption}
+        return {**interruption, "host": host, "lastLines": tail_of(lines, "")}
     if code == 0:
         words = {"reason": "Completed", "message": "every rank of this worker ended with 0"}
         return {"phase": "Succeeded", "exitCode": 0, **words}
     reason = "CommandFailed" if code == 127 else "RankFailed"
-    words = {"reason": reason, "message": f"{host} failed with {explain_code(code)}"}
-    return {"phase": "Failed", "exitCode": code, "host": host, "lastLines": tail_of(lines, ""), **words}
+    text = f"{host} failed with {explain_code(code)}"
+    return failure(reason, text, code, host=host, lastLines=tail_of(lines, ""))
 
 
 class Worker:
@@ -53,7 +53,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.run = load_run()
-        self.host = host_name(self.run, int(os.environ["JOB_COMPLETION_INDEX"])).partition(".")[0]
+        self.host = short(host_name(self.run, int(os.environ["JOB_COMPLETION_INDEX"])))
         self.command = self.ending = None
         self.interruption = {}
         self.starting = False
@@ -101,18 +101,11 @@ class Worker:
             reason = "StartTimeout"
         elif isinstance(error, OSError):
             reason, code, text = "CommandFailed", 127, f"{error.filename}: {error.strerror}"
-        return {
-            "phase": "Failed",
-            "exitCode": code,
-            "reason": reason,
-            "message": text,
-            "host": self.host,
-        }
+        return failure(reason, text, code, host=self.host)
 
     def stop(self, *_: object) -> None:
         """Told to end: the ranks get the grace period."""
-        text = f"{self.host} was stopped before it ended"
-        self.interrupt({"phase": "Failed", "exitCode": 143, "reason": "Stopped", "message": text})
+        self.interrupt(failure("Stopped", f"{self.host} was stopped before it ended", 143))
         if not self.starting:
             finish(host=self.host, **self.interruption)
             os._exit(143)

@@ -14,11 +14,11 @@ from datetime import datetime, timezone
 
 import fetched
 from command import Command, make_command
-from common import FILES, Refusal, finish, load_run, say
+from common import FILES, Refusal, finish, load_run, say, short
 from limits import Limits
 from link import Unreachable
 from restarts import Restarts
-from verdict import judge
+from verdict import failure, judge
 from workers import Workers
 
 # Kept back from the pod's grace period, to gather what happened and to say it.
@@ -28,7 +28,7 @@ RELEASE_SECONDS = 30
 # Until a command without ranks is told itself.
 ORDER_SECONDS = 1
 
-STOPPED = {"phase": "Failed", "exitCode": 143, "reason": "Stopped", "message": "stopped before it ended"}
+STOPPED = failure("Stopped", "stopped before it ended", 143)
 
 
 def timestamp(unix: float) -> str:
@@ -77,8 +77,7 @@ class Launcher:
         try:
             self.command = Command(argv, self.environment())
         except OSError as error:
-            text = f"{argv[0]}: {error.strerror}"
-            return {"phase": "Failed", "exitCode": 127, "reason": "CommandFailed", "message": text}
+            return failure("CommandFailed", f"{argv[0]}: {error.strerror}", 127)
         self.workers.roster.tell(phase="Running", members=members)
         self.catch_up()
         code = self.command.wait(spare=self.workers.pids())
@@ -124,8 +123,7 @@ class Launcher:
             # An elastic run goes on without whom it cannot log in to, so this is one that it had.
             unreachable = "WorkerLost" if self.run.get("elastic") else "WorkerUnreachable"
             reason = {Refusal: "CannotStart", TimeoutError: "StartTimeout"}.get(type(error), unreachable)
-            host = getattr(error, "host", "").partition(".")[0]
-            return {"phase": "Failed", "exitCode": 1, "reason": reason, "message": str(error), "host": host}
+            return failure(reason, str(error), host=short(getattr(error, "host", "")))
         finally:
             self.workers.part()
 
@@ -182,8 +180,7 @@ class Launcher:
 
     def resize(self, before: int, after: int) -> None:
         """End the attempt, to begin another one with as many workers as there are then."""
-        text = f"the number of workers changes from {before} to {after}"
-        self.interrupt({"phase": "Failed", "exitCode": 1, "reason": "Resized", "message": text})
+        self.interrupt(failure("Resized", f"the number of workers changes from {before} to {after}"))
 
     def interrupt(self, verdict: dict) -> None:
         """End the attempt that is under way, with this verdict."""

@@ -4,6 +4,8 @@ import threading
 import time
 from pathlib import Path
 
+from verdict import failure
+
 # As `timeout` of coreutils.
 EXIT_CODE = 124
 
@@ -50,7 +52,7 @@ class Limits:
     def deadline_verdict(self) -> dict:
         """Return what is told of a run whose time is over."""
         text = f"not done within {self.run['deadline']} s (run.deadline)"
-        return {"phase": "Failed", "exitCode": EXIT_CODE, "reason": "DeadlineExceeded", "message": text}
+        return failure("DeadlineExceeded", text, EXIT_CODE)
 
     def _pass_deadline(self) -> None:
         self._on_limit(self.deadline_verdict())
@@ -67,6 +69,4 @@ class Limits:
                 self._event_bytes, self._grown = size, time.monotonic()
             elif time.monotonic() >= max(at, self._grown) + limit:
                 text = f"no line of output and no growth of an event file for {limit} s (run.stallTimeout)"
-                self._on_limit(
-                    {"phase": "Failed", "exitCode": EXIT_CODE, "reason": "Stalled", "message": text}
-                )
+                self._on_limit(failure("Stalled", text, EXIT_CODE))

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 
-from common import SOCKET, Refusal, say
+from common import SOCKET, Refusal, say, short
 
 # A worker's reason is said again, so that the last lines of a log tell it.
 SAY_AGAIN_SECONDS = 30
@@ -130,7 +130,7 @@ class Roster:
 
     def missing(self) -> TimeoutError:
         """Return what tells of the workers that have not reported."""
-        missing = [one.partition(".")[0] for one in self.wanted() if one not in self.addresses]
+        missing = [short(one) for one in self.wanted() if one not in self.addresses]
         named = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")
         hint = self._obstacle or f"`kubectl describe pod {missing[0] if missing else 'POD'}` says why"
         return TimeoutError(

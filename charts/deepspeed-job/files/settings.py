@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 
-from common import CALLED, HOSTFILE, SSH, current_user, find_programs, write_private
+from common import CALLED, HOSTFILE, SSH, current_user, find_programs, short, write_private
 
 # Every launcher that calls `ssh` gets these, through the shim `ssh`. The workers' host key is the job's own key.
 SSH_CONFIG = """\
@@ -52,13 +52,12 @@ def write_hosts(run: dict, addresses: dict) -> None:
 
 def was_called(host: str) -> bool:
     """Tell whether the command called this worker by ssh; the shim `ssh` notes it."""
-    return (CALLED / host.partition(".")[0]).exists()
+    return (CALLED / short(host)).exists()
 
 
 def _write_ssh_config(run: dict, addresses: dict) -> None:
     settings = SSH_CONFIG.format(name=run["name"], port=run["port"], user=current_user().pw_name, ssh=SSH)
     places = [
-        SSH_HOST.format(host=host, short=host.partition(".")[0], address=address)
-        for host, address in addresses.items()
+        SSH_HOST.format(host=host, short=short(host), address=address) for host, address in addresses.items()
     ]
     write_private(SSH / "config", (settings + "".join(places)).encode())

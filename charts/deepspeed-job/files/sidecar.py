@@ -22,7 +22,18 @@ from pathlib import Path
 
 import fetched
 import rollcall
-from common import SOCKET, SSH, Refusal, current_user, find_programs, host_names, load_run, say, write_private
+from common import (
+    SOCKET,
+    SSH,
+    Refusal,
+    current_user,
+    find_programs,
+    host_names,
+    load_run,
+    say,
+    short,
+    write_private,
+)
 from kubeapi import Api, ApiError
 from lease import Lease
 from obstacle import obstacle_of
@@ -162,7 +173,7 @@ class Sidecar:
         """Take a worker's report."""
         self.reported.add(host)
         if refusal:
-            self.tell(event="error", message=f"{host.partition('.')[0]}: {refusal}")
+            self.tell(event="error", message=f"{short(host)}: {refusal}")
         else:
             self.tell(event="worker", host=host, address=address)
 
@@ -182,14 +193,12 @@ class Sidecar:
 
     def name_obstacles(self) -> None:
         """Tell the launcher, while a worker is missing, what its pod says of it."""
-        told = ""
+        told, every = "", host_names(self.run)[: self.run["workers"]]
         while not self.ending.wait(OBSTACLE_SECONDS):
-            hosts = [
-                host for host in host_names(self.run)[: self.run["workers"]] if host not in self.reported
-            ]
+            hosts = [host for host in every if host not in self.reported]
             if not hosts:
                 return
-            name = hosts[0].partition(".")[0]
+            name = short(hosts[0])
             try:
                 why = obstacle_of(self.api.call("GET", f"/api/v1/namespaces/{{ns}}/pods/{name}"))
             except ApiError as error:

@@ -2,14 +2,11 @@
 
 import re
 
+from common import short
+
 # Lines of DeepSpeed and pdsh about an end, not of its cause.
 NOISE = re.compile(r"\[launch\.py:|\[runner\.py:|^pdsh@|^\s*$|Main process received SIG|sigkill_handler")
 KEPT_LINES = 10
-
-
-def short(host: str) -> str:
-    """Return a host's name without its domain."""
-    return host.partition(".")[0]
 
 
 def tail_of(lines: list, host: str) -> list:
@@ -30,6 +27,11 @@ def explain_code(code: int) -> str:
     }
     number = code - 128 if code < 192 else 256 - code
     return f"exit code {code}" + (f" ({names[number]})" if number in names else "")
+
+
+def failure(reason: str, message: str, exit_code: int = 1, **more: object) -> dict:
+    """Return the verdict of an attempt that failed."""
+    return {"phase": "Failed", "exitCode": exit_code, "reason": reason, "message": message, **more}
 
 
 def judge(code: int, lines: list, answers: dict) -> dict:
@@ -56,10 +58,7 @@ def judge(code: int, lines: list, answers: dict) -> dict:
     failed.sort()
 
     def verdict(reason: str, message: str, host: str = "", exit_code: int = code or 1) -> dict:
-        return {
-            "phase": "Failed", "exitCode": exit_code, "reason": reason, "message": message, "host": host,
-            "lastLines": tail_of(lines, host),
-        }  # fmt: skip
+        return failure(reason, message, exit_code, host=host, lastLines=tail_of(lines, host))
 
     if code == 0 and not failed and not silent and not unreachable:
         return {

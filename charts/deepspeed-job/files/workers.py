@@ -7,7 +7,7 @@ import time
 
 import batch
 import dns
-from common import CONFIG, FILES, Refusal, host_names, say, write_private
+from common import CONFIG, FILES, Refusal, host_names, say, short, write_private
 from link import Link, Unreachable
 from roster import Roster
 from settings import was_called, write_hosts, write_settings
@@ -120,7 +120,7 @@ class Workers:
         wanted, least = len(self.roster.wanted()), self.elastic["min"]
         if wanted < least:
             return TimeoutError(f"the scale is {wanted}, less than elastic.min, which is {least}")
-        deaf = [host.partition(".")[0] for host in self.roster.present() if host not in ready]
+        deaf = [short(host) for host in self.roster.present() if host not in ready]
         if deaf:
             return TimeoutError(
                 f"workers run, but cannot be logged in to (run.startTimeout): {', '.join(deaf[:5])}"

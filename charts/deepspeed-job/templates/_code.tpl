@@ -52,7 +52,7 @@ The job's code, fetched by an init container of every pod: from Git, where all p
   command: [sh, /opt/deepspeed-job/fetch-code]
   env:
     {{- range $name, $text := include "deepspeed-job.codeSettings" .root | fromJson }}
-    - {name: {{ $name }}, value: {{ $text | replace "$" "$$" | toJson }}}
+    - {name: {{ $name }}, value: {{ include "deepspeed-job.literal" $text }}}
     {{- end }}
     {{- if eq .role "launcher" }}
     {{- include "deepspeed-job.jobUid" .root | nindent 4 }}
@@ -61,12 +61,7 @@ The job's code, fetched by an init container of every pod: from Git, where all p
     {{- /* The way out of the cluster is the same for all of the job. */}}
     {{- range $name := list "http_proxy" "https_proxy" "no_proxy" "HTTP_PROXY" "HTTPS_PROXY" "NO_PROXY" }}
     {{- with get $.root.Values.env $name }}
-    - name: {{ $name }}
-      {{- if kindIs "string" . }}
-      value: {{ . | replace "$" "$$" | toJson }}
-      {{- else }}
-      valueFrom: {{ toJson . }}
-      {{- end }}
+    {{- include "deepspeed-job.envEntry" (dict "name" $name "value" .) | nindent 4 }}
     {{- end }}
     {{- end }}
   resources: {{ $code.resources | default $resources | toJson }}
@@ -86,11 +81,12 @@ The job's code, fetched by an init container of every pod: from Git, where all p
 
 {{/* /etc/passwd of the init container; empty where the values do not say who it runs as. */}}
 {{- define "deepspeed-job.codeUser" -}}
-{{- $user := (merge dict .Values.securityContext .Values.podSecurityContext).runAsUser -}}
+{{- $security := merge dict .Values.securityContext .Values.podSecurityContext -}}
+{{- $user := $security.runAsUser -}}
 {{- if and .Values.code (not (kindIs "invalid" $user)) -}}
 root:x:0:0:root:/root:/bin/sh
 {{- if $user }}
-job:x:{{ int64 $user }}:{{ (merge dict .Values.securityContext .Values.podSecurityContext).runAsGroup | default 0 | int64 }}:job:/tmp:/bin/sh
+job:x:{{ int64 $user }}:{{ $security.runAsGroup | default 0 | int64 }}:job:/tmp:/bin/sh
 {{- end }}
 {{ end -}}
 {{- end }}

@@ -96,23 +96,32 @@ hostPID: true
 {{ toJson $annotations }}
 {{- end }}
 
-{{/* Image and security context of a container of the job. */}}
+{{/* Image and security context of a container of the job. A worker may have to lock memory for RDMA. */}}
 {{- define "deepspeed-job.containerFields" -}}
-image: {{ include "deepspeed-job.image" . | quote }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
-securityContext: {{ toJson .Values.securityContext }}
-{{- end }}
-
-{{/* The same of a worker's container, which may have to lock memory for RDMA. */}}
-{{- define "deepspeed-job.workerContainerFields" -}}
-{{- $security := deepCopy .Values.securityContext -}}
-{{- if .Values.rdma -}}
+{{- $values := .root.Values -}}
+{{- $security := deepCopy $values.securityContext -}}
+{{- if and (eq .role "workers") $values.rdma -}}
 {{- $capabilities := $security.capabilities | default dict -}}
 {{- $_ := set $security "capabilities" (merge (dict "add" (append ($capabilities.add | default list) "IPC_LOCK" | uniq)) $capabilities) -}}
 {{- end -}}
-image: {{ include "deepspeed-job.image" . | quote }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
+image: {{ include "deepspeed-job.image" .root | quote }}
+imagePullPolicy: {{ $values.image.pullPolicy }}
 securityContext: {{ toJson $security }}
+{{- end }}
+
+{{/* A text that Kubernetes would expand, in `env`, `command` and `args`: it replaces $(NAME), and reads $$ as one dollar. */}}
+{{- define "deepspeed-job.literal" -}}
+{{ . | replace "$" "$$" | toJson }}
+{{- end }}
+
+{{/* An entry of `env`, as a list item; call with (dict "name" NAME "value" V), where V is a text or a reference. */}}
+{{- define "deepspeed-job.envEntry" -}}
+- name: {{ quote .name }}
+{{- if kindIs "string" .value }}
+  value: {{ include "deepspeed-job.literal" .value }}
+{{- else }}
+  valueFrom: {{ toJson .value }}
+{{- end }}
 {{- end }}
 
 {{/* Environment of launcher and workers: the chart's own, then the user's, which wins. */}}
@@ -133,14 +142,7 @@ envFrom: {{ toJson . }}
 {{- end }}
 env:
 {{- range $name := keys $env | sortAlpha }}
-{{- $value := get $env $name }}
-  - name: {{ quote $name }}
-{{- if kindIs "string" $value }}
-    {{- /* Kubernetes expands $(NAME) and reads $$ as one dollar. */}}
-    value: {{ $value | replace "$" "$$" | toJson }}
-{{- else }}
-    valueFrom: {{ toJson $value }}
-{{- end }}
+  {{- include "deepspeed-job.envEntry" (dict "name" $name "value" (get $env $name)) | nindent 2 }}
 {{- end }}
 {{- end }}
 

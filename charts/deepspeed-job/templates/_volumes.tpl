@@ -94,6 +94,11 @@ often it is mounted; the volume of the first is named data-0, and so on.
 {{ toJson $mounts }}
 {{- end }}
 
+{{/* Text of an entry of `files`, which is a text or a map with `content`. */}}
+{{- define "deepspeed-job.fileText" -}}
+{{- if kindIs "string" . }}{{ . }}{{ else }}{{ .content }}{{ end -}}
+{{- end }}
+
 {{/* Volume name to claim name, as JSON. */}}
 {{- define "deepspeed-job.claims" -}}
 {{- $claims := dict -}}
