@@ -44,6 +44,11 @@ def wait_for(condition, seconds, what):
     return result
 
 
+def on_all(command, workers=2, name="job"):
+    """A command of the launcher that runs one on all workers, as DeepSpeed does."""
+    return ["pdsh", "-S", "-w", f"{name}-worker-[0-{workers - 1}].{name}", command]
+
+
 class Namespace:
     """A namespace that enforces Pod Security, and the tools that act in it."""
 
@@ -164,6 +169,12 @@ class Job:
             one for one in self.launcher()["status"]["containerStatuses"] if one["name"] == "launcher"
         )
         return json.loads(status["state"]["terminated"]["message"])
+
+    def told(self):
+        """Return what the launcher tells of the run while it goes on."""
+        found = self.namespace.get("lease", self.name)["metadata"].get("annotations") or {}
+        ours = "deepspeed-job/"
+        return {key[len(ours) :]: value for key, value in found.items() if key.startswith(ours)}
 
     def describe(self):
         """Return all that helps to understand a failed test."""

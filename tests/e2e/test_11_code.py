@@ -7,9 +7,8 @@ import base64
 import json
 
 import pytest
-from lab import IMAGE, ROOT, Job, wait_for
+from lab import IMAGE, ROOT, Job, on_all, wait_for
 from test_5_direct import DirectJob
-from test_8_long_runs import on_all, told
 
 PASSWORD = "p a$$w'ord"
 # The servers run as any pod of a restricted namespace does: not as root, and with ports of their own.
@@ -178,7 +177,7 @@ def test_all_have_one_commit_also_a_worker_that_is_replaced_after_the_branch_has
     assert second not in log
     assert f"[deepspeed-job] code: commit {first}" in log
     # Who looks sees it, while it runs and after.
-    wait_for(lambda: told(job).get("commit") == first, 20, lambda: told(job))
+    wait_for(lambda: job.told().get("commit") == first, 20, lambda: job.told())
     assert f"commit {first} (main)" in job.namespace.dsjob("status", "job")
     job.namespace.kubectl("exec", "job-worker-0", "-c", "worker", "--", "pkill", "-KILL", "sleep")
     assert job.wait_ended(60) == "Failed"

@@ -1,6 +1,6 @@
 """Faults that `make chaos` found, each made certain."""
 
-from lab import wait_for
+from lab import on_all, wait_for
 
 
 def test_a_ranks_session_that_is_killed_is_noticed_though_its_rank_goes_on(job, tmp_path):
@@ -13,7 +13,7 @@ def test_a_ranks_session_that_is_killed_is_noticed_though_its_rank_goes_on(job, 
         tmp_path,
         persistence={"out": {"size": "1Gi", "mountPath": "/out"}},
         workers={"count": 2},
-        run={"command": ["pdsh", "-S", "-w", "job-worker-[0-1].job", rank], "maxRestarts": 1},
+        run={"command": on_all(rank), "maxRestarts": 1},
     )
     for i in range(2):
         job.wait_log(f"worker-{i}: up")

@@ -6,18 +6,16 @@ The commands go to the workers by pdsh, as DeepSpeed's do, without torch: second
 import time
 
 import pytest
-from lab import IMAGE, wait_for
-
-ON_ALL = "pdsh -S -w job-worker-[0-2].job"
+from lab import IMAGE, on_all, wait_for
 
 
-def on_all(script):
+def python_on_all(script):
     """A command of the launcher that runs a Python script on all three workers."""
-    return [*ON_ALL.split(), f"python3 -uc '{script}'"]
+    return on_all(f"python3 -uc '{script}'", 3)
 
 
 def test_success_frees_the_workers_and_keeps_the_log(job, tmp_path):
-    job.install(tmp_path, workers={"count": 3}, run={"command": on_all("print(6 * 7)")})
+    job.install(tmp_path, workers={"count": 3}, run={"command": python_on_all("print(6 * 7)")})
     assert job.wait_ended() == "Complete", job.describe()
     job.wait_released()
     assert job.log().count(": 42") == 3
@@ -27,7 +25,7 @@ def test_success_frees_the_workers_and_keeps_the_log(job, tmp_path):
 
 def test_an_exit_code_is_told_with_its_host_and_last_line(job, tmp_path):
     script = 'import os, sys; one = os.uname().nodename.endswith("-1"); print("ValueError: boom" if one else "fine"); sys.exit(3 * one)'
-    values = {"image": IMAGE, "workers": {"count": 3}, "run": {"command": on_all(script)}}
+    values = {"image": IMAGE, "workers": {"count": 3}, "run": {"command": python_on_all(script)}}
     text = job.namespace.dsjob("up", job.values_file(tmp_path, values), "job", code=1)
     assert "job-worker-1" in text
     assert job.wait_ended() == "Failed"
@@ -43,9 +41,7 @@ def test_an_exit_code_is_told_with_its_host_and_last_line(job, tmp_path):
 
 def test_a_killed_pdsh_is_no_success(job, tmp_path):
     """The command ends with 0 here, as `deepspeed` does when pdsh dies by a signal."""
-    command = (
-        f"({' '.join(on_all('import time; time.sleep(60)')[:-1])} sleep 60 & sleep 2; kill -9 $!); exit 0"
-    )
+    command = f"({' '.join(on_all('sleep 60', 3))} & sleep 2; kill -9 $!); exit 0"
     job.install(tmp_path, workers={"count": 3}, run={"command": command})
     assert job.wait_ended() == "Failed"
     job.wait_released()
@@ -55,7 +51,7 @@ def test_a_killed_pdsh_is_no_success(job, tmp_path):
 def test_a_rank_that_needs_too_much_memory(job, tmp_path):
     script = 'import os; one = os.uname().nodename.endswith("-2"); x = bytearray(512 << 20 if one else 1)'
     workers = {"count": 3, "resources": {"limits": {"memory": "256Mi"}}}
-    job.install(tmp_path, workers=workers, run={"command": on_all(script)})
+    job.install(tmp_path, workers=workers, run={"command": python_on_all(script)})
     assert job.wait_ended() == "Failed"
     job.wait_released()
     report = job.report()
@@ -65,7 +61,9 @@ def test_a_rank_that_needs_too_much_memory(job, tmp_path):
 
 def test_a_deleted_worker_ends_the_run(job, tmp_path):
     job.install(
-        tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")}
+        tmp_path,
+        workers={"count": 3},
+        run={"command": python_on_all("import time; print(1); time.sleep(600)")},
     )
     job.wait_log("worker-1: 1")
     job.namespace.kubectl("delete", "pod", "job-worker-1", "--wait=false")
@@ -98,7 +96,7 @@ def test_a_new_run_replaces_one_that_is_under_way_and_never_are_there_two(job, t
         run={"command": "trap 'sleep 15; exit 1' TERM; echo begun; sleep 600 & wait"},
     )
     job.wait_log("begun\n")
-    job.install(tmp_path, workers={"count": 3}, run={"command": on_all("print(2)")})
+    job.install(tmp_path, workers={"count": 3}, run={"command": python_on_all("print(2)")})
     assert job.wait_ended(120) == "Complete", job.describe()
     job.wait_released()
     assert job.log().count(": 2\n") == 3
@@ -128,7 +126,7 @@ def test_ranks_that_are_told_to_end_have_time_for_a_last_checkpoint(job, tmp_pat
     job.install(
         tmp_path,
         **values,
-        run={"command": [*ON_ALL.replace("0-2", "0-1").split(), 'exec python3 -uc "$RANK_CODE"']},
+        run={"command": on_all('exec python3 -uc "$RANK_CODE"')},
     )
     job.wait_log("worker-1: 1")
     job.install(
@@ -140,7 +138,9 @@ def test_ranks_that_are_told_to_end_have_time_for_a_last_checkpoint(job, tmp_pat
 
 def test_down_of_a_running_job_is_quick(job, tmp_path):
     job.install(
-        tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")}
+        tmp_path,
+        workers={"count": 3},
+        run={"command": python_on_all("import time; print(1); time.sleep(600)")},
     )
     job.wait_log("worker-1: 1")
     began = time.monotonic()
@@ -150,7 +150,7 @@ def test_down_of_a_running_job_is_quick(job, tmp_path):
 
 def test_one_rank_fails_while_others_sleep(job, tmp_path):
     script = 'import os, sys, time; one = os.uname().nodename.endswith("-2"); time.sleep(1 if one else 600); sys.exit(7)'
-    job.install(tmp_path, workers={"count": 3}, run={"command": on_all(script)})
+    job.install(tmp_path, workers={"count": 3}, run={"command": python_on_all(script)})
     assert job.wait_ended(60) == "Failed"
     job.wait_released()
     report = job.report()
@@ -161,7 +161,9 @@ def test_one_rank_fails_while_others_sleep(job, tmp_path):
 @pytest.mark.parametrize("victim", ["sshd: .*@notty", "session.py", "python3 -uc"])
 def test_whatever_is_killed_on_a_worker_is_no_success(job, tmp_path, victim):
     job.install(
-        tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")}
+        tmp_path,
+        workers={"count": 3},
+        run={"command": python_on_all("import time; print(1); time.sleep(600)")},
     )
     job.wait_log("worker-1: 1")
     job.namespace.kubectl("exec", "job-worker-1", "--", "pkill", "-KILL", "-o", "-f", victim)
@@ -173,7 +175,9 @@ def test_whatever_is_killed_on_a_worker_is_no_success(job, tmp_path, victim):
 def test_a_link_that_is_dead_and_not_closed_ends_the_run(job, tmp_path):
     """A worker that answers nothing any more, as when its network is cut."""
     job.install(
-        tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")}
+        tmp_path,
+        workers={"count": 3},
+        run={"command": python_on_all("import time; print(1); time.sleep(600)")},
     )
     job.wait_log("worker-1: 1")
     job.namespace.kubectl("exec", "job-worker-1", "--", "pkill", "-STOP", "sshd")
@@ -189,7 +193,7 @@ def test_a_restart_waits_for_a_worker_that_is_replaced(job, tmp_path):
         "time.sleep(0 if there else 600)"
     )
     values = {"persistence": {"out": {"size": "1Gi", "mountPath": "/out"}}, "workers": {"count": 3}}
-    job.install(tmp_path, **values, run={"command": on_all(once), "maxRestarts": 1})
+    job.install(tmp_path, **values, run={"command": python_on_all(once), "maxRestarts": 1})
     job.wait_log("worker-1: first")
     job.namespace.kubectl("exec", "job-worker-0", "--", "touch", "/out/again")
     job.namespace.kubectl("delete", "pod", "job-worker-1", "--wait=false")
@@ -200,7 +204,9 @@ def test_a_restart_waits_for_a_worker_that_is_replaced(job, tmp_path):
 
 def test_uninstall_during_a_run_leaves_nothing(job, tmp_path):
     job.install(
-        tmp_path, workers={"count": 3}, run={"command": on_all("import time; print(1); time.sleep(600)")}
+        tmp_path,
+        workers={"count": 3},
+        run={"command": python_on_all("import time; print(1); time.sleep(600)")},
     )
     job.wait_log("worker-1: 1")
     assert "job" in job.namespace.dsjob("down", "job", timeout=60)
@@ -239,7 +245,7 @@ def test_a_restart_goes_on_after_a_failure(job, tmp_path):
         'import os, sys; p = "/tmp/here"; there = os.path.exists(p); open(p, "w").close(); '
         'print("resumed" if there else "new"); sys.exit(0 if there else 5)'
     )
-    job.install(tmp_path, workers={"count": 3}, run={"command": on_all(once), "maxRestarts": 2})
+    job.install(tmp_path, workers={"count": 3}, run={"command": python_on_all(once), "maxRestarts": 2})
     assert job.wait_ended() == "Complete", job.describe()
     assert job.log().count(": resumed") == 3
     assert job.report()["restarts"] == 1

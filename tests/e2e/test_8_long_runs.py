@@ -4,21 +4,10 @@ import json
 import time
 
 import pytest
-from lab import run, wait_for
+from lab import on_all, run, wait_for
 
 SLEEP = "python3 -uc 'import time; print(1); time.sleep(600)'"
 MODES = ["launcher", "direct"]
-
-
-def on_all(command, last=1):
-    return ["pdsh", "-S", "-w", f"job-worker-[0-{last}].job", command]
-
-
-def told(job):
-    """What the launcher tells of the run while it goes on."""
-    lease = job.namespace.get("lease", "job")
-    found = lease["metadata"].get("annotations") or {}
-    return {key.partition("/")[2]: value for key, value in found.items() if key.startswith("deepspeed-job/")}
 
 
 def own_processes(job, pod):
@@ -88,9 +77,9 @@ def test_restarts_and_their_causes_are_told_while_it_runs_and_after(job, tmp_pat
     once = "test -e /tmp/here && { echo again; sleep ${LAST:-600}; } || { touch /tmp/here; exit 5; }"
     job.install(tmp_path, workers={"count": 2}, run={"command": on_all(once), "maxRestarts": 1})
     job.wait_log("worker-1: again")
-    wait_for(lambda: told(job).get("phase") == "Running", 20, lambda: told(job))
-    assert told(job)["restarts"] == "1"
-    assert "exit code 5" in json.loads(told(job)["causes"])[0]
+    wait_for(lambda: job.told().get("phase") == "Running", 20, lambda: job.told())
+    assert job.told()["restarts"] == "1"
+    assert "exit code 5" in json.loads(job.told()["causes"])[0]
     assert "exit code 5" in job.namespace.dsjob("status", "job")
     job.namespace.kubectl("exec", "job-worker-1", "--", "pkill", "-KILL", "sleep")
     assert job.wait_ended(60) == "Failed"
@@ -109,7 +98,7 @@ def test_a_worker_that_is_drained_costs_no_restart_if_asked_for(job, tmp_path):
         tmp_path,
         persistence={"out": {"size": "1Gi", "mountPath": "/out"}},
         workers={"count": 3},
-        run={"command": on_all(f'python3 -uc "{code}"', 2), "countLostWorkers": False},
+        run={"command": on_all(f'python3 -uc "{code}"', 3), "countLostWorkers": False},
     )
     for i in range(3):
         job.wait_log(f"worker-{i}: first")
@@ -186,7 +175,7 @@ def test_suspended_by_values_holds_nothing_and_starts_no_other_run(job, tmp_path
 def test_an_interactive_job_runs_what_it_is_told_again_and_again(job, tmp_path):
     job.install(tmp_path, workers={"count": 2}, env={"WHO": "me"}, run={"interactive": True})
     job.wait_log("ready")
-    wait_for(lambda: told(job).get("phase") == "Interactive", 20, lambda: told(job))
+    wait_for(lambda: job.told().get("phase") == "Interactive", 20, lambda: job.told())
     for _ in range(2):
         # `dsjob -n NAMESPACE` must come before the command.
         argv = ["exec", "job", "-n", job.namespace.name, "--", *on_all("echo $WHO $(hostname)")]

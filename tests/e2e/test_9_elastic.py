@@ -3,7 +3,6 @@
 import re
 
 from lab import wait_for
-from test_8_long_runs import told
 
 # Each attempt tells who takes part; what `deepspeed` would read is asked for on every worker.
 COMMAND = (
@@ -54,7 +53,7 @@ def test_the_launcher_follows_the_scale(job, tmp_path):
     job.wait_log("worker-1: rank 2 job-worker-0.job")
     job.namespace.kubectl("scale", "statefulset", "job-worker", "--replicas=4")
     wait_attempts(job, (3, 4), (2, 6), (4, 3))
-    wait_for(lambda: told(job).get("members") == "4", 20, lambda: told(job))
+    wait_for(lambda: job.told().get("members") == "4", 20, lambda: job.told())
     status = job.namespace.dsjob("status", "job")
     assert "the number of workers changes from 2 to 4" in status
     job.namespace.dsjob("down", "job")

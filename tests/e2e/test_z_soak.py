@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from lab import Job, wait_for
+from lab import Job, on_all, wait_for
 
 ONE_AFTER_ANOTHER = 30
 # Each name is a part of another one.
@@ -16,13 +16,12 @@ REVISION = "controllerrevision"
 
 def start(job, tmp_path, text, workers=2):
     """Install a job whose ranks print this text."""
-    hosts = f"{job.name}-worker-[0-{workers - 1}].{job.name}"
     small = {"requests": {"cpu": "10m", "memory": "32Mi"}}
     job.install(
         tmp_path,
         workers={"count": workers, "resources": small},
         launcher={"resources": small},
-        run={"command": ["pdsh", "-S", "-w", hosts, f"echo said by {text}"]},
+        run={"command": on_all(f"echo said by {text}", workers, job.name)},
     )
 
 

@@ -12,6 +12,7 @@ Object = dict[str, Any]
 
 NOW = datetime(2026, 12, 1, 12, 0, 0, tzinfo=timezone.utc).timestamp()
 RUN = "1a2b3c4d"
+INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 def at(seconds_ago: float) -> str:
@@ -152,6 +153,34 @@ def launcher(phase: str, *containers: Object, **more: Any) -> Object:
 def worker(index: int, phase: str = "Running", *containers: Object, **more: Any) -> Object:
     """A worker pod; by default one that runs."""
     return pod(f"hello-worker-{index}", "worker", phase, *(containers or (running("worker"),)), **more)
+
+
+def direct_job(*conditions: Object, gpus: int = 0, **spec: Any) -> Object:
+    """The Indexed Job of mode direct, of two workers."""
+    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    template = {"spec": {"containers": [{"name": "worker", "resources": {"limits": limits}}]}}
+    return {
+        "kind": "Job",
+        "apiVersion": "batch/v1",
+        "metadata": meta(f"hello-worker-{RUN}", "worker", annotations={"deepspeed-job/workers": "2"}),
+        "spec": {"completionMode": "Indexed", "parallelism": 2, "template": template, **spec},
+        "status": {"startTime": at(60), "conditions": list(conditions)},
+    }
+
+
+def direct_host(index: int) -> str:
+    """The host name of one of its pods."""
+    return f"hello-worker-{RUN}-{index}"
+
+
+def direct_worker(
+    index: int, phase: str = "Running", *containers: Object, letters: str = "abcde", **more: Any
+) -> Object:
+    """A pod of the Job of mode direct; by default one that runs."""
+    found = containers or (running("worker"),)
+    return pod(
+        f"{direct_host(index)}-{letters}", "worker", phase, *found, annotations={INDEX: str(index)}, **more
+    )
 
 
 def unscheduled(message: str) -> Any:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from fakes import Dsjob
-from objects import NOW, RUN, at, condition, ended, event, meta, objects, pod, running, unscheduled, waiting
+from objects import NOW, condition, direct_job, ended, event, objects, unscheduled, waiting
+from objects import direct_host as host
+from objects import direct_worker as worker
 
 from dsjob import follow, render
 from dsjob.errors import ExitCode
@@ -15,32 +17,6 @@ from dsjob.progress import steps
 from dsjob.state import describe, names
 
 Object = dict[str, Any]
-INDEX = "batch.kubernetes.io/job-completion-index"
-
-
-def direct_job(*conditions: Object, gpus: int = 0, **spec: Any) -> Object:
-    """The Indexed Job of two workers."""
-    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
-    template = {"spec": {"containers": [{"name": "worker", "resources": {"limits": limits}}]}}
-    return {
-        "kind": "Job",
-        "apiVersion": "batch/v1",
-        "metadata": meta(f"hello-worker-{RUN}", "worker", annotations={"deepspeed-job/workers": "2"}),
-        "spec": {"completionMode": "Indexed", "parallelism": 2, "template": template, **spec},
-        "status": {"startTime": at(60), "conditions": list(conditions)},
-    }
-
-
-def host(index: int) -> str:
-    return f"hello-worker-{RUN}-{index}"
-
-
-def worker(
-    index: int, phase: str = "Running", *containers: Object, letters: str = "abcde", **more: Any
-) -> Object:
-    """A pod of the Job; by default one that runs."""
-    found = containers or (running("worker"),)
-    return pod(f"{host(index)}-{letters}", "worker", phase, *found, annotations={INDEX: str(index)}, **more)
 
 
 def failed(index: int, code: int = 3, reason: str = "RankFailed", second: float = 0, **more: Any) -> Object:

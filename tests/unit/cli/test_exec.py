@@ -17,11 +17,20 @@ from typing import Any
 
 import pytest
 from fakes import Dsjob
+from objects import (
+    direct_job,
+    direct_worker,
+    healthy,
+    job,
+    launcher,
+    lease,
+    objects,
+    running,
+    worker,
+    workers_set,
+)
 from objects import failed as failed_job
-from objects import healthy, job, launcher, lease, objects, running, worker, workers_set
 from podserver import OK, Command, PodServer, failed
-from test_direct_state import direct_job
-from test_direct_state import worker as direct_worker
 from websocket import ABNF
 
 from dsjob import cluster, execute

@@ -8,9 +8,20 @@ from typing import Any
 
 import pytest
 from fakes import Dsjob
-from objects import failed, healthy, job, launcher, lease, objects, running, succeeded, worker, workers_set
-from test_direct_state import direct_job
-from test_direct_state import worker as direct_worker
+from objects import (
+    direct_job,
+    direct_worker,
+    failed,
+    healthy,
+    job,
+    launcher,
+    lease,
+    objects,
+    running,
+    succeeded,
+    worker,
+    workers_set,
+)
 
 from dsjob import chart, elastic
 from dsjob.errors import DsjobError

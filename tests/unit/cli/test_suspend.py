@@ -7,6 +7,8 @@ from fakes import Dsjob
 from objects import (
     NOW,
     condition,
+    direct_job,
+    direct_worker,
     ended,
     failed,
     healthy,
@@ -19,8 +21,6 @@ from objects import (
     worker,
     workers_set,
 )
-from test_direct_state import direct_job
-from test_direct_state import worker as direct_worker
 
 from dsjob.model import JobState, Objects
 from dsjob.progress import steps
