@@ -15,6 +15,13 @@ HELMS = (3, 4)
 NAMESPACE = "team"
 MINIMAL = {"image": {"repository": "example/image", "tag": "v1"}, "run": {"command": "deepspeed train.py"}}
 
+# Security context of a container that Pod Security `restricted` takes.
+RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+NASTY = [
+    "", " leading", "trailing ", "a: b", "# no comment", "{{ .Values.x }}", "$HOME $(HOME) $$", "`id`", "'\"\\", "a\nb\n\n", "a\r\nb",
+    "---", "- x", "yes", "null", "1e3", "ünïcode ☃", "%n%h", "\t", "*a &b !c", "x" * 20000,
+]  # fmt: skip
+
 
 class RenderError(Exception):
     """Helm refused; the text is its message."""
@@ -52,6 +59,32 @@ def merged(base, change):
         if value is None:
             del result[key]
     return result
+
+
+def run_config_map(objects):
+    """The ConfigMap with what defines the run."""
+    return next(one for one in objects if one["kind"] == "ConfigMap" and "-run-" in one["metadata"]["name"])
+
+
+def run_config(objects):
+    """What the programs in the pods read."""
+    return json.loads(run_config_map(objects)["data"]["run.json"])
+
+
+def env_of(objects, component):
+    """The entries of a component's environment, by name."""
+    return {one["name"]: one for one in objects.container(component)["env"]}
+
+
+def as_in_the_container(value):
+    """What the kubelet makes of an env value: $$ is one dollar; $(NAME) would be expanded, so none may be left unescaped."""
+    assert "$(" not in value.replace("$$", "")
+    return value.replace("$$", "$")
+
+
+def run_hash(objects):
+    """The hash that the Job's name carries."""
+    return objects.get("Job")["metadata"]["labels"]["deepspeed-job/run"]
 
 
 class Renderer:

@@ -4,10 +4,18 @@ import json
 import re
 
 import pytest
-from rendering import CHART, RenderError, merged
-from test_long_runs import run_hash
-from test_objects import RESTRICTED
-from test_values import NASTY, as_in_the_container, env_of, run_config, run_config_map
+from rendering import (
+    CHART,
+    NASTY,
+    RESTRICTED,
+    RenderError,
+    as_in_the_container,
+    env_of,
+    merged,
+    run_config,
+    run_config_map,
+    run_hash,
+)
 
 GIT = {"code": {"git": {"repository": "https://git.example.com/team/train.git"}}}
 RSYNC = {"code": {"rsync": {"source": "rsync://files.example.com/team"}}}

@@ -1,9 +1,7 @@
 """Each setting reaches the object that it is for, in both modes where it has a meaning there."""
 
-import json
-
 import pytest
-from rendering import CHART, RenderError
+from rendering import CHART, RenderError, run_config, run_config_map
 
 MAXIMAL = (CHART / "ci" / "maximal-values.yaml").read_text()
 DIRECT = {"mode": "direct"}
@@ -112,7 +110,7 @@ def test_keys_of_secrets_and_config_maps(render):
 @pytest.mark.parametrize("text", [*EXACT[1:], "x" * 200_000])
 def test_files_are_exact_and_mounted_one_by_one(render, text):
     values = {"files": {"/etc/b.conf": text, "/opt/a.sh": {"content": text, "executable": True}}}
-    run = render(values).get("ConfigMap", next(_run_names(render, values)))
+    run = run_config_map(render(values))
     for spec in pods(render, values):
         volume = next(one for one in spec["volumes"] if one["name"] == "own-files")["configMap"]
         assert volume["name"].startswith("job-run-")
@@ -127,14 +125,6 @@ def test_files_are_exact_and_mounted_one_by_one(render, text):
             assert mounts[path]["readOnly"] is True
             assert modes[mounts[path]["subPath"]] == mode
             assert run["data"][mounts[path]["subPath"]] == text
-
-
-def _run_names(render, values):
-    return (
-        one["metadata"]["name"][3:]
-        for one in render(values)
-        if one["kind"] == "ConfigMap" and "-run-" in one["metadata"]["name"]
-    )
 
 
 def test_files_that_a_config_map_cannot_hold_are_refused(render):
@@ -165,8 +155,7 @@ def test_names_of_the_charts_own_volumes_are_refused(render_text, name):
 
 def test_a_deepspeed_configuration_as_text_is_kept_as_it_is(render):
     text = '{"train_batch_size": "auto",\n  "optimizer": {"params": {"lr": 1e-5}}}'
-    objects = render({"deepspeed": {"config": text}})
-    run = next(one for one in objects if one["kind"] == "ConfigMap" and "deepspeed.json" in one["data"])
+    run = run_config_map(render({"deepspeed": {"config": text}}))
     assert run["data"]["deepspeed.json"] == text
 
 
@@ -200,8 +189,7 @@ def test_the_workers_may_share_the_nodes_namespaces(render):
 def test_the_grace_period_is_that_of_the_pods_and_of_the_programs(render):
     values = {"run": {"gracePeriod": 120}}
     assert [one["terminationGracePeriodSeconds"] for one in pods(render, values)] == [120] * 3
-    run = next(one for one in render(values) if one["kind"] == "ConfigMap" and "run.json" in one["data"])
-    assert json.loads(run["data"]["run.json"])["gracePeriod"] == 120
+    assert run_config(render(values))["gracePeriod"] == 120
 
 
 def test_scheduler_priority_and_preemption(render):
@@ -350,23 +338,21 @@ GANG = {
 }
 
 
-def test_a_gang_is_the_workers(render_text):
-    import yaml
-
-    objects = [one for one in yaml.safe_load_all(render_text(GANG)) if one]
-    group = next(one for one in objects if one["kind"] == "PodGroup")
+def test_a_gang_is_the_workers(render):
+    objects = render(GANG)
+    group = objects.get("PodGroup")
     assert group["apiVersion"] == "scheduling.volcano.sh/v1beta1"
     assert group["spec"] == {"minMember": 3, "queue": "q"}
-    worker = next(one for one in objects if one["kind"] == "StatefulSet")["spec"]["template"]
+    worker = objects.get("StatefulSet")["spec"]["template"]
     assert worker["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "job"
-    launcher = next(one for one in objects if one["kind"] == "Job")["spec"]["template"]["metadata"]
+    launcher = objects.get("Job")["spec"]["template"]["metadata"]
     assert "scheduling.k8s.io/group-name" not in launcher.get("annotations", {})
     other = {"scheduling": {"gang": {"type": "coscheduling", "timeout": 60}}, "elastic": {"min": 2, "max": 4}}
-    objects = [one for one in yaml.safe_load_all(render_text({**other, "workers": {"count": 3}})) if one]
-    group = next(one for one in objects if one["kind"] == "PodGroup")
+    objects = render({**other, "workers": {"count": 3}})
+    group = objects.get("PodGroup")
     assert group["apiVersion"] == "scheduling.x-k8s.io/v1alpha1"
     assert group["spec"] == {"minMember": 2, "scheduleTimeoutSeconds": 60}
-    worker = next(one for one in objects if one["kind"] == "StatefulSet")["spec"]["template"]
+    worker = objects.get("StatefulSet")["spec"]["template"]
     assert worker["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "job"
 
 

@@ -4,8 +4,7 @@ import json
 import re
 
 import pytest
-from rendering import RenderError
-from test_values import env_of, run_config
+from rendering import RenderError, env_of, run_config, run_hash
 
 METRICS = [
     {
@@ -18,10 +17,6 @@ BEHAVIOR = {"scaleDown": {"stabilizationWindowSeconds": 600}}
 
 def elastic(**more):
     return {"workers": {"count": 2}, "elastic": {"min": 2, "max": 8, **more}}
-
-
-def run_hash(objects):
-    return objects.get("Job")["metadata"]["labels"]["deepspeed-job/run"]
 
 
 def test_a_run_has_no_limits_of_its_own(render):

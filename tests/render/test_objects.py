@@ -3,9 +3,8 @@
 import json
 
 import pytest
-from rendering import CHART, MINIMAL, merged, run_helm
+from rendering import CHART, MINIMAL, RESTRICTED, merged, run_helm
 
-RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 SEED = {
     "workers": {"count": 3},
     "accelerator": {"count": 1},

@@ -5,30 +5,7 @@ import re
 from itertools import product
 
 import pytest
-from rendering import RenderError, merged
-
-NASTY = [
-    "", " leading", "trailing ", "a: b", "# no comment", "{{ .Values.x }}", "$HOME $(HOME) $$", "`id`", "'\"\\", "a\nb\n\n", "a\r\nb",
-    "---", "- x", "yes", "null", "1e3", "ünïcode ☃", "%n%h", "\t", "*a &b !c", "x" * 20000,
-]  # fmt: skip
-
-
-def run_config_map(objects):
-    return next(one for one in objects if one["kind"] == "ConfigMap" and "-run-" in one["metadata"]["name"])
-
-
-def run_config(objects):
-    return json.loads(run_config_map(objects)["data"]["run.json"])
-
-
-def env_of(objects, component):
-    return {one["name"]: one for one in objects.container(component)["env"]}
-
-
-def as_in_the_container(value):
-    """What the kubelet makes of an env value: $$ is one dollar; $(NAME) would be expanded, so none may be left unescaped."""
-    assert "$(" not in value.replace("$$", "")
-    return value.replace("$$", "$")
+from rendering import NASTY, RenderError, as_in_the_container, env_of, merged, run_config, run_config_map
 
 
 def test_strings_are_exact_in_command_args_and_env(render):
