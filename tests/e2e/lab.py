@@ -44,8 +44,10 @@ def wait_for(condition, seconds, what):
     return result
 
 
-def on_all(command, workers=2, name="job"):
-    """A command of the launcher that runs one on all workers, as DeepSpeed does."""
+def on_all(command, workers=2, name="job", mode="launcher"):
+    """What `run.command` must be to run a command on all workers: by pdsh, as DeepSpeed does; in mode direct each worker runs it itself."""
+    if mode == "direct":
+        return command
     return ["pdsh", "-S", "-w", f"{name}-worker-[0-{workers - 1}].{name}", command]
 
 

@@ -238,7 +238,7 @@ def test_a_private_repository_by_ssh_with_its_submodules(servers, namespace, tmp
         workers={"count": 2},
         podSecurityContext={"runAsUser": uid},
         code=ssh(ref=commit, submodules=True, depth=0),
-        run={"command": on_all(f"({show}) 2>&1; true") if mode == "launcher" else f"({show}) 2>&1; true"},
+        run={"command": on_all(f"({show}) 2>&1; true", mode=mode)},
     )
     assert job.wait_ended(90) == "Complete", job.describe()
     log = job.log() if mode == "launcher" else "\n".join(job.logs())
@@ -295,7 +295,7 @@ def test_a_folder_by_rsync(servers, namespace, tmp_path, mode, source, secret):
         mode=mode,
         workers={"count": 2},
         code={"rsync": {"source": source, "secret": secret}},
-        run={"command": on_all(show) if mode == "launcher" else show},
+        run={"command": on_all(show, mode=mode)},
     )
     assert job.wait_ended(90) == "Complete", job.describe()
     log = job.log() if mode == "launcher" else "\n".join(job.logs())

@@ -21,9 +21,8 @@ def own_processes(job, pod):
 def test_a_deadline_ends_the_run_with_time_for_a_last_checkpoint(job, tmp_path, mode):
     code = "import signal, time; signal.signal(15, lambda *_: (print('saved', flush=True), exit(1))); print(1); time.sleep(600)"
     command = f'python3 -uc "{code}"'
-    if mode == "launcher":
-        command = on_all(command)
-    job.install(tmp_path, mode=mode, workers={"count": 2}, run={"command": command, "deadline": 15})
+    run = {"command": on_all(command, mode=mode), "deadline": 15}
+    job.install(tmp_path, mode=mode, workers={"count": 2}, run=run)
     assert job.wait_ended(120) == "Failed"
     assert "DeadlineExceeded" in job.namespace.dsjob("status", "job")
     if mode == "launcher":
@@ -34,7 +33,7 @@ def test_a_deadline_ends_the_run_with_time_for_a_last_checkpoint(job, tmp_path, 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_run_that_says_nothing_is_stalled(job, tmp_path, mode):
-    command = on_all(SLEEP) if mode == "launcher" else SLEEP
+    command = on_all(SLEEP, mode=mode)
     job.install(tmp_path, mode=mode, workers={"count": 2}, run={"command": command, "stallTimeout": 6})
     assert job.wait_ended(90) == "Failed"
     assert "Stalled" in job.namespace.dsjob("status", "job")
@@ -139,7 +138,7 @@ def test_suspend_frees_all_and_resume_goes_on(job, tmp_path, mode):
         "mode": mode,
         "persistence": {"out": {"size": "1Gi", "mountPath": "/out"}},
         "workers": {"count": 2},
-        "run": {"command": on_all(command) if mode == "launcher" else command},
+        "run": {"command": on_all(command, mode=mode)},
     }
     job.install(tmp_path, **values)
 
