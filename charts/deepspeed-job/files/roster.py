@@ -154,7 +154,7 @@ class Roster:
             self._changed.wait_for(lambda: self._released, seconds)
 
     def tell(self, **state: object) -> None:
-        """Tell the sidecar how the run stands: phase, restarts, causes, members, succeeded; what is left out stays as it was."""
+        """Tell the sidecar how the run stands: phase, restarts, causes, members, and why it ended; what is left out stays as it was."""
         self._state.update(state)
         self._send()
 
